@@ -13,6 +13,7 @@ from everstep_common.reports.hello import (
     Interface,
     Inventory,
     JobOnNode,
+    RanksWithoutSnapshot,
 )
 from everstep_common.reports.jobs import (
     JOB_REPORTS,
@@ -115,6 +116,7 @@ __all__ = [
     "RanksGoOn",
     "RanksInspected",
     "RanksStandStill",
+    "RanksWithoutSnapshot",
     "Report",
     "RestartedHere",
     "RollbackAsked",

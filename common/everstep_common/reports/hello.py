@@ -79,6 +79,21 @@ class Inventory:
 
 
 @dataclass(frozen=True, slots=True)
+class RanksWithoutSnapshot:
+    """Ranks of a generation that began without a snapshot, of which none here has made one since.
+
+    Nor did a rank of a generation before it here.
+    """
+
+    generation: q.Generation
+    # How many of its ranks are here, and on all nodes.
+    ranks: q.Ranks
+    world_size: q.Ranks
+    # A controller has ordered its stop: a newer generation may have begun elsewhere.
+    stop_ordered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class JobOnNode:
     """State of one job on a node, as its agent knows it."""
 
@@ -95,6 +110,9 @@ class JobOnNode:
     lineage_id: q.JobId = ""
     # How many ranks its newest generation has, on all nodes; 0 when that is not known.
     world_size: q.Ranks = 0
+    # The newest generation that was planned here, if no snapshot of the job was ever made here;
+    # None: there was one, or nobody knows.
+    without_snapshot: RanksWithoutSnapshot | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -550,6 +550,7 @@ class JobOnNode(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
     WORLD_SIZE_FIELD_NUMBER: _builtins.int
+    WITHOUT_SNAPSHOT_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     generation: _builtins.int
@@ -566,6 +567,12 @@ class JobOnNode(_message.Message):
     """Id of the job with which the lineage of its state began; empty while that is not known."""
     world_size: _builtins.int
     """How many ranks its newest generation has, on all nodes; 0 when that is not known."""
+    @_builtins.property
+    def without_snapshot(self) -> Global___RanksWithoutSnapshot:
+        """The newest generation that was planned here, if no snapshot of the job was ever made here. Absent where there was
+        one, and where nobody knows: an agent of a version before this one never says it.
+        """
+
     def __init__(
         self,
         *,
@@ -576,14 +583,51 @@ class JobOnNode(_message.Message):
         job_id: _builtins.str = ...,
         lineage_id: _builtins.str = ...,
         world_size: _builtins.int = ...,
+        without_snapshot: Global___RanksWithoutSnapshot | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["without_snapshot", b"without_snapshot"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "launcher", b"launcher", "lineage_id", b"lineage_id", "planned_generation", b"planned_generation", "world_size", b"world_size"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "launcher", b"launcher", "lineage_id", b"lineage_id", "planned_generation", b"planned_generation", "without_snapshot", b"without_snapshot", "world_size", b"world_size"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___JobOnNode: _TypeAlias = JobOnNode  # noqa: Y015
+
+@_typing.final
+class RanksWithoutSnapshot(_message.Message):
+    """Ranks of a generation that began without a snapshot, of which none on this node has made one since; nor did a rank of
+    a generation before it on this node.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    RANKS_FIELD_NUMBER: _builtins.int
+    WORLD_SIZE_FIELD_NUMBER: _builtins.int
+    STOP_ORDERED_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """The generation."""
+    ranks: _builtins.int
+    """How many of its ranks are on this node."""
+    world_size: _builtins.int
+    """How many ranks it has on all nodes."""
+    stop_ordered: _builtins.bool
+    """A controller has ordered its stop: a newer generation may have begun elsewhere."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        ranks: _builtins.int = ...,
+        world_size: _builtins.int = ...,
+        stop_ordered: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "ranks", b"ranks", "stop_ordered", b"stop_ordered", "world_size", b"world_size"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RanksWithoutSnapshot: _TypeAlias = RanksWithoutSnapshot  # noqa: Y015
 
 @_typing.final
 class Inventory(_message.Message):

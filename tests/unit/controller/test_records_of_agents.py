@@ -1,11 +1,14 @@
 """Records of agents, as the core's events: what cannot be worked with is refused, and said."""
 
+from dataclasses import replace
+
 import pytest
 
 from everstep_common.reports import (
     LauncherJoined,
     LauncherLeft,
     RankExited,
+    RanksWithoutSnapshot,
     Report,
     RestartedHere,
 )
@@ -13,8 +16,9 @@ from everstep_controller.api.fleet import from_agent
 from everstep_controller.api.fleet.from_agent import RecordContext
 from everstep_controller.core import events
 from everstep_controller.core.model.node import Origin
+from everstep_controller.journal import codec
 from everstep_proto.generated import fleet_pb2
-from everstep_proto.record_codec import WireError
+from everstep_proto.record_codec import WireError, to_wire
 
 _BOOT_NS = 1_000
 _CONTEXT = RecordContext(Origin("node-1", "outbox", 7), lambda _, boot_ns: _BOOT_NS + boot_ns)
@@ -119,6 +123,20 @@ def test_an_agent_names_its_outbox() -> None:
         from_agent.node_connected(hello, 0)
     hello.outbox = "outbox"
     assert from_agent.node_connected(hello, 0).node == "node-1"
+
+
+def test_an_agent_that_says_nothing_of_snapshots_says_not_that_there_were_none() -> None:
+    told = fleet_pb2.JobOnNode(job="j", generation=3, job_id="j-4", world_size=4)
+    of_before = fleet_pb2.Hello(node="node-1", stamp=_STAMP, outbox="outbox", jobs=[told])
+    (job,) = from_agent.node_connected(of_before, 0).jobs
+    assert job.without_snapshot is None
+    never = RanksWithoutSnapshot(3, 2, 4, stop_ordered=True)
+    wire = to_wire(replace(job, without_snapshot=never), fleet_pb2.JobOnNode)
+    again = fleet_pb2.Hello(node="node-1", stamp=_STAMP, outbox="outbox", jobs=[wire])
+    event = from_agent.node_connected(again, 0)
+    assert event.jobs[0].without_snapshot == never
+    # As the journal has it.
+    assert codec.decode_event(codec.kind_of(event), codec.encode(event)) == event
 
 
 def test_the_age_of_an_open_finding_is_taken_on_the_agents_clock() -> None:

@@ -38,7 +38,7 @@ from everstep_agent.vault.snapshots.copies import InitialCopies, Recoverable, in
 from everstep_agent.vault.snapshots.restore_plan import copy_named_by
 from everstep_common import trainer_messages as messages
 from everstep_common.orders import EndJob, ShardSource, VaultDirective
-from everstep_common.reports import JobOnNode
+from everstep_common.reports import JobOnNode, RanksWithoutSnapshot
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire, to_wire
 
@@ -282,6 +282,23 @@ class NodeJob:
             job_id=facts.job_id,
             lineage_id=facts.lineage_id,
             world_size=facts.plan.world_size if facts.plan.generation == generation else 0,
+            without_snapshot=self._without_snapshot(),
+        )
+
+    def _without_snapshot(self) -> RanksWithoutSnapshot | None:
+        """Return the ranks of the newest plan, if nobody here has seen a snapshot of the job.
+
+        Of a job with storage nobody knows: ranks write there by themselves while no agent is there.
+        """
+        facts, plan = self.facts, self.facts.plan
+        stores = facts.storage.storage is not None
+        if not plan.generation or facts.snapshotted or stores or self.vault.holdings.manifests():
+            return None
+        return RanksWithoutSnapshot(
+            generation=plan.generation,
+            ranks=plan.processes,
+            world_size=plan.world_size,
+            stop_ordered=facts.stops.ordered >= plan.generation,
         )
 
     def _vault_report(self) -> fleet_pb2.VaultReport:

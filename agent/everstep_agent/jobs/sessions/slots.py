@@ -171,6 +171,7 @@ class SlotSession:
         if message.as_before:
             # The same object for all these steps, so that checks of it are not repeated.
             message = replace(message, entries=self._entries)
+        self._job.record.note_snapshot()
         problem = await self._job.vault.commit(self._memory, message)
         if not problem:
             self._entries = message.entries

@@ -110,6 +110,9 @@ class JobFacts:
     # Which steps are snapshotted, with the rules that ranks behind the newest one follow.
     cadence: Cadence = field(default_factory=Cadence)
     autonomy: Autonomy = field(default_factory=Autonomy)
+    # A rank here, or one whose state it was started from, may have made a snapshot. It is never
+    # false again once it was true, but for a job that begins from nothing.
+    snapshotted: bool = True
     # Memory that the launcher was told will be there for the ranks of its first generation here.
     promised: MemoryForecast | None = None
 

@@ -67,6 +67,7 @@ class JobRecord:
                 ending=Ending(),
                 # Memory was promised for the first generation only: later ones get what there is.
                 promised=None if facts.plan.generation else facts.promised,
+                snapshotted=plan.restores or bool(facts.plan.generation and facts.snapshotted),
             ),
         )
         if self._facts.stops.ordered >= plan.generation:  # its stop came before it
@@ -131,6 +132,11 @@ class JobRecord:
     def promise_memory(self, forecast: MemoryForecast | None) -> None:
         """The launcher is told that there will be so much memory."""
         self._write(replace(self._facts, promised=forecast))
+
+    def note_snapshot(self) -> None:
+        """A rank here commits a snapshot."""
+        if not self._facts.snapshotted:
+            self._write(replace(self._facts, snapshotted=True))
 
     def leave_state(self) -> None:
         """A job that has not begun goes on from nothing: it has a lineage of its own."""
