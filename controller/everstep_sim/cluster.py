@@ -580,6 +580,7 @@ class SimulatedCluster:
             done = job in self.over or (known is not None and known.ending.done)
             if not node.of(job).launcher and not done:
                 node.of(job).launcher = True
+                node.of(job).stores = self.shape.storage is not None
                 self.fleet.record(node, partial(self._joined, job))
         self.fleet.connect(node)
 

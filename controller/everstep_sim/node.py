@@ -8,7 +8,7 @@ from functools import cache
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.orders import Publish
-from everstep_common.reports import Accelerator, Inventory, JobOnNode
+from everstep_common.reports import Accelerator, Inventory, JobOnNode, RanksWithoutSnapshot
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import StepKey
@@ -43,6 +43,11 @@ class LocalJob:
     # Newest generation that was started here, and how many ranks it has on all nodes.
     planned: int = 0
     world_size: int = 0
+    # A snapshot of it may have been made here, or restored; it has storage; and the newest
+    # generation of which a stop was ordered.
+    snapshotted: bool = True
+    stores: bool = False
+    stopped: int = 0
     copies: list[Copy] = field(default_factory=list)
     # Newest generation of a directive, its steps that must stay in memory, and what follows.
     directed: int = 0
@@ -79,11 +84,27 @@ class LocalJob:
             job_id=self.id,
             lineage_id=self.lineage_id,
             world_size=size,
+            without_snapshot=self._without_snapshot(),
         )
+
+    def _without_snapshot(self) -> RanksWithoutSnapshot | None:
+        if not self.planned or self.snapshotted or self.stores or self.copies:
+            return None
+        stop_ordered = self.stopped >= self.planned
+        return RanksWithoutSnapshot(self.planned, 1, self.world_size, stop_ordered)
+
+    def begin(self, order: actions.StartGeneration) -> None:
+        """Take the order to start a generation, which is news."""
+        restores = order.restore_step is not None
+        self.snapshotted = restores or bool(self.planned and self.snapshotted)
+        self.running = self.newest = self.planned = order.generation
+        self.controllers = order.generation
+        self.world_size = order.world_size
 
     def lose_memory(self) -> None:
         """Lose what the agent keeps of it."""
         self.copies.clear()
+        self.snapshotted = True
         self.directed, self.published, self.target = 0, None, ""
         self.member_away, self.recoverable = False, None
         self.every, self.every_from, self.hold_after, self.absent_step = 1, 0, None, None
@@ -105,6 +126,7 @@ class LocalJob:
 
     def commit(self, copy: Copy, now_ns: int) -> None:
         """Hold what a rank here has snapshotted."""
+        self.snapshotted = True
         self.keep(copy)
         self.committed_ns[copy] = now_ns
 

@@ -96,9 +96,7 @@ class Ranks:
         if not local.accepts(order):
             self._tell_again(node, order.generation)
             return
-        local.running = local.newest = local.planned = order.generation
-        local.controllers = order.generation
-        local.world_size = order.world_size
+        local.begin(order)
         ours = self.generations.setdefault(order.generation, SimulatedGeneration())
         ours.orders[node.name] = order
         ours.step = order.restore_step if order.restore_step is not None else -1
@@ -113,6 +111,7 @@ class Ranks:
         if local.settled < local.planned == order.generation:
             left, wait_s = _left_behind(node.leftovers, left)
         local.newest = max(local.newest, order.generation)
+        local.stopped = max(local.stopped, order.generation)
         if local.running <= order.generation:
             local.running = 0
         self._time.soon(0.02 + wait_s, 0.1 + wait_s, partial(self._settle, node, left))

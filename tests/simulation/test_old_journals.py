@@ -1,4 +1,4 @@
-"""An old copy of the journal is put back after a job was re-formed: first a halt, then recovery."""
+"""An old copy of the journal is put back: first a halt, then recovery from what agents know."""
 
 import random
 from functools import partial
@@ -8,6 +8,7 @@ import pytest
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.unchanged import UnchangedScript
 from simulation.invariants import Invariants
 from simulation.seeds import seeds
 
@@ -72,3 +73,73 @@ def test_a_job_that_was_re_formed_since_goes_on_with_the_ranks_that_its_agents_n
     assert set(cluster.ranks.completed) == set(range(STEPS))
     # What three nodes had trained is not trained from the start again.
     assert len(cluster.ranks.completed[0]) == 1
+
+
+SCRIPT = UnchangedScript(saves_every=5, step_s=1.0, save_s=0.2)
+UNCHANGED = Shape(nodes=5, nodes_min=4, nodes_max=4, steps=STEPS, script=SCRIPT)
+# What a journal has of a cluster before any job began.
+FIRST_ROWS = 3
+
+
+def _put_back(cluster: SimulatedCluster, kept: int) -> None:
+    """Put a backup back, and its cluster file; some time later an operator orders the recovery."""
+    cluster.time.after(RESTORE_S, partial(cluster.restore_backup, kept))
+    cluster.time.after(RECOVER_S, cluster.recover)
+
+
+@pytest.mark.parametrize("seed", seeds(4, 24))
+def test_a_script_without_snapshots_that_the_backup_does_not_know_begins_again_by_itself(
+    seed: int,
+) -> None:
+    cluster = SimulatedCluster(seed, UNCHANGED, HaltsFirst())
+    rng = random.Random(seed)
+    _put_back(cluster, FIRST_ROWS)
+    if rng.random() < 0.5:  # as who follows the documentation does
+        cluster.time.after(
+            RECOVER_S + 30 + rng.uniform(0, 6), partial(cluster.restart_controller, 1)
+        )
+    cluster.run(END_S)
+    job = cluster.job
+    assert job is not None
+    assert job.state is JobState.ENDED, (job.state, job.reason)
+    assert job.ending.succeeded, job.reason
+    assert set(cluster.ranks.completed) == set(range(STEPS))
+
+
+SNAPSHOTS = Shape(nodes=8, nodes_min=4, nodes_max=4, steps=STEPS)
+
+
+def _disturb(cluster: SimulatedCluster, rng: random.Random, recover_s: float) -> None:
+    """Have neighbours cut off for a while, as controllers restart, when the journal is rebuilt."""
+    first, count = rng.randrange(4), rng.choice((0, 1, 2, 2, 4))
+    cut_s = recover_s + rng.uniform(28, 40)
+    for name in (f"n{(first + index) % 4}" for index in range(count)):
+        cluster.time.after(cut_s, partial(cluster.cut_off, name))
+        cluster.time.after(cut_s + rng.uniform(20, 90), partial(cluster.return_node, name))
+    for _ in range(rng.randrange(3)):
+        away_s = recover_s + rng.uniform(30, 45)
+        cluster.time.after(away_s, partial(cluster.restart_controller, 1))
+
+
+@pytest.mark.parametrize("seed", seeds(4, 200))
+def test_a_job_that_has_snapshots_never_begins_from_nothing_however_soon_the_journal_is_lost(
+    seed: int,
+) -> None:
+    rng, made = random.Random(seed), [-1]
+    cluster = SimulatedCluster(seed, SNAPSHOTS, HaltsFirst())
+    restore_s, recover_s = rng.uniform(3, 12), rng.uniform(2, 6)
+
+    def put_back() -> None:
+        made[0] = max(cluster.ranks.completed, default=-1)
+        cluster.restore_backup(FIRST_ROWS)
+        cluster.time.after(recover_s, cluster.recover)
+        _disturb(cluster, rng, recover_s)
+
+    cluster.time.after(restore_s, put_back)
+    cluster.run(END_S)
+    job = cluster.job
+    assert job is not None
+    # All ranks have a copy of a step that is complete.
+    assert made[0] < 0 or len(cluster.ranks.completed[0]) == 1, made[0]
+    ended = job.state is JobState.ENDED and job.ending.succeeded
+    assert ended or job.state is JobState.WAITING_STATE, (job.state, job.reason)

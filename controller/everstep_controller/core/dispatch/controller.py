@@ -134,6 +134,8 @@ def recovery_over(turn: Turn, _: str) -> None:
     state.former_agents.clear()
     agent_identity.choose_cluster(turn)
     state.halted, state.recovering = "", False
+    for node in state.nodes.values():
+        node.without_snapshot = {}  # what a journal has of before that says nothing of today
     for job in state.newest_jobs():
         seen = state.generations_seen.get(job.name, SeenGeneration(0))
         membership.adopt_generation(turn, job, seen.number)

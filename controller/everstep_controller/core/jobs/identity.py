@@ -235,6 +235,7 @@ def take_over_state(turn: Reconciliation, job: JobRecord, ended: JobRecord) -> N
         holders=dict(known.holders),
         crashed_from=list(known.crashed_from),
         recoverable_step=known.recoverable_step,
+        adopted=known.adopted,
         skipped=list(known.skipped),
         root=ended.lineage_id,
     )

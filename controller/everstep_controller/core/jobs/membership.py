@@ -6,13 +6,19 @@ from dataclasses import replace
 from everstep_common import reports
 from everstep_common.endings import by_user_on
 from everstep_common.failures import rank_exits
-from everstep_common.reports import GenerationStopped, JobOnNode, LauncherLeft, RankExited
+from everstep_common.reports import (
+    GenerationStopped,
+    JobOnNode,
+    LauncherLeft,
+    RankExited,
+    RanksWithoutSnapshot,
+)
 from everstep_controller.core import events
 from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs import identity, incidents
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
-from everstep_controller.core.model.agents import SeenGeneration
+from everstep_controller.core.model.agents import AdoptedGeneration, SeenGeneration
 from everstep_controller.core.model.incident import Death, add_death, is_full
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR, NodeRecord, NodeState
@@ -196,6 +202,7 @@ def fence_member(job: JobRecord, node: str) -> None:
 def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns: int) -> None:
     """An agent connected: what it no longer knows of a job is gone."""
     agent_identity.note_generations(turn.state, seen)
+    note_without_snapshot(turn.state.nodes[node], seen)
     for on_node in seen:
         job = _job_seen(turn.state, on_node)
         if job is not None and on_node.generation:
@@ -208,6 +215,25 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
             job.awaited.silent.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
+
+
+def note_without_snapshot(node: NodeRecord, seen: Sequence[JobOnNode]) -> None:
+    """Take an agent's word of which jobs no snapshot was ever made on its node.
+
+    Once a controller has ordered the stop of a generation, a newer one may have begun elsewhere:
+    then the word counts of who gave it before that.
+    """
+    told = {one.job_id: one.without_snapshot for one in seen if one.job_id}
+    known = node.without_snapshot
+    node.without_snapshot = {
+        job_id: word
+        for job_id, word in told.items()
+        if word is not None and (not word.stop_ordered or _is_known(known.get(job_id), word))
+    }
+
+
+def _is_known(known: RanksWithoutSnapshot | None, word: RanksWithoutSnapshot) -> bool:
+    return known is not None and known.generation == word.generation
 
 
 def _job_seen(state: State, on_node: JobOnNode) -> JobRecord | None:
@@ -267,8 +293,8 @@ def adopt_generation(turn: Turn, job: JobRecord, generation: int, world_size: in
     job.generation.number, job.generation.unreachable = generation, ""
     world_size = told or job.world_size or _wanted_world(job)
     job.lineage.branch.append(BranchPoint(generation, None, world_size))
-    # The job had a state, so if nobody can give it back, that must not look like a fresh start.
-    job.lineage.recoverable_step = job.lineage.recoverable_step or 0
+    # It may have had a state: if nobody can give that back, it must not look like a fresh start.
+    job.lineage.adopted = AdoptedGeneration(generation, told)
     message = f"the journal was restored and had lost generation {generation}"
     incidents.record_fault(turn, job, JobFault(turn.now_ns, Cause.OPERATOR, "", message))
 

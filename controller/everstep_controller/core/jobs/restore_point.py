@@ -2,10 +2,12 @@
 
 from collections import Counter
 
-from everstep_common.reports import BranchStep
+from everstep_common.reports import BranchStep, RanksWithoutSnapshot
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.jobs.lifecycle import OVER, STEPPING
+from everstep_controller.core.model.agents import AdoptedGeneration
 from everstep_controller.core.model.job import Cause, JobRecord
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Turn
@@ -67,7 +69,7 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
         holders=tuple(name for name, last in alive.items() if last == newest),
         others=tuple(name for name, last in alive.items() if last != newest),
         branch=tuple(job.lineage.branch),
-        expected=has_state(job),
+        expected=has_state(job) and not _was_never_saved(state, job),
         reason=job.reason,
         stored=() if job.lineage.latest is None else (job.lineage.latest,),
         avoided=avoided(job),
@@ -76,8 +78,40 @@ def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:
 
 
 def has_state(job: JobRecord) -> bool:
-    """Return whether snapshots of the job were ever made."""
+    """Return whether snapshots of the job were ever made, or may have been."""
+    return job.lineage.adopted is not None or _has_known_state(job)
+
+
+def _has_known_state(job: JobRecord) -> bool:
     return job.lineage.recoverable_step is not None or any(map(_snapshotted, job.lineage.branch))
+
+
+def _was_never_saved(state: State, job: JobRecord) -> bool:
+    """Return whether all ranks of a generation that the journal has lost were without a snapshot.
+
+    The controller that began it knew of none, and the agents of all its ranks say that none was
+    made since. Of an agent that is away nobody knows what it would say by now.
+    """
+    adopted, lineage = job.lineage.adopted, job.lineage
+    if adopted is None or not adopted.world_size or _has_known_state(job):
+        return False
+    if job.spec.storage is not None or lineage.latest is not None or lineage.stored_doubt:
+        return False  # ranks without an agent may have written a step there
+    seen = state.generations_seen.get(job.name)
+    if seen is not None and seen.number > adopted.number:
+        return False
+    heard = (one for one in state.nodes.values() if _is_heard(state, one))
+    words = (one.without_snapshot.get(job.id) for one in heard)
+    ours = [one for one in words if one is not None and _is_of(one, adopted)]
+    return sum(one.ranks for one in ours) == adopted.world_size
+
+
+def _is_heard(state: State, node: NodeRecord) -> bool:
+    return node.connected and node.welcomed_term == state.term
+
+
+def _is_of(word: RanksWithoutSnapshot, adopted: AdoptedGeneration) -> bool:
+    return (word.generation, word.world_size) == (adopted.number, adopted.world_size)
 
 
 def branch_told(job: JobRecord) -> tuple[BranchStep, ...]:

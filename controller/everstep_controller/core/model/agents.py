@@ -27,6 +27,17 @@ class SeenGeneration:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptedGeneration:
+    """Newest generation of a job, by the word of agents: the journal has lost it.
+
+    Whether a snapshot was ever made, only they can tell. World size: 0 where nobody has said it.
+    """
+
+    number: int
+    world_size: int
+
+
+@dataclass(frozen=True, slots=True)
 class LostJob:
     """A job with launchers that a journal does not know, and its newest generation."""
 

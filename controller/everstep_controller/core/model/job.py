@@ -13,6 +13,7 @@ from everstep_common.reports import (
     StoredStep,
 )
 from everstep_controller.core.accounting.ledger import Ledger
+from everstep_controller.core.model.agents import AdoptedGeneration
 from everstep_controller.core.model.hang import Hang, PastHang, StillNode, UsualStand
 from everstep_controller.core.model.incident import (
     AskedRollback,
@@ -335,6 +336,9 @@ class Lineage:
     restored: StepKey | None = None
     last_step: int | None = None
     recoverable_step: int | None = None
+    # The generation that it goes on from, where the journal has lost that; None once it has begun
+    # another one.
+    adopted: AdoptedGeneration | None = None
     # States that a generation was restored from and crashed soon after, one entry a crash.
     crashed_from: list[StepKey] = field(default_factory=list)
     # States that ranks called bad; and the ranges of data that are skipped for it, disjoint and in

@@ -6,7 +6,13 @@ from typing import Generic, TypeVar
 
 from everstep_common.judging.findings import Finding
 from everstep_common.judging.flapping import Flapping
-from everstep_common.reports import CheckFinished, InjectionState, Inventory, Report
+from everstep_common.reports import (
+    CheckFinished,
+    InjectionState,
+    Inventory,
+    RanksWithoutSnapshot,
+    Report,
+)
 from everstep_controller.core.model.agents import Contender
 from everstep_controller.core.model.hang import NodeHang
 from everstep_controller.core.model.incident import Strike
@@ -277,6 +283,8 @@ class NodeRecord:
     successor: str = ""
     # Term in which this controller last answered its Hello.
     welcomed_term: int = 0
+    # By their ids, the jobs of which no snapshot was ever made here, by the word of its agent.
+    without_snapshot: dict[str, RanksWithoutSnapshot] = field(default_factory=dict)
     agent_version: str = ""
     host: str = ""
     domain: str = ""

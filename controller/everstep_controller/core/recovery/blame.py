@@ -159,7 +159,7 @@ def _evidence(
         strikes=_strikes(turn, job, turn.now_ns),
         world_size=job.world_size,
         neighbours=_neighbours(turn, job),
-        fresh=not job.ledger.step_count and job.lineage.recoverable_step is None,
+        fresh=_is_fresh(job),
         explained=frozenset(_explained(turn, job, incident)),
         rollback=_rollback(job, generation),
         amiss={
@@ -170,6 +170,13 @@ def _evidence(
         members=tuple(job.generation.members),
         waited_for=_waited_for(job, generation),
     )
+
+
+def _is_fresh(job: JobRecord) -> bool:
+    """Return whether a job has never made a step, as far as anybody knows."""
+    lineage = job.lineage
+    known = lineage.recoverable_step is not None or lineage.adopted is not None
+    return not job.ledger.step_count and not known
 
 
 def _waited_for(job: JobRecord, generation: int) -> WaitedFor | None:

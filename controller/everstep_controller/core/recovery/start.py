@@ -138,6 +138,7 @@ def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:
     generation.restore_step, generation.sources = event.step, event.sources
     generation.restore_stored = event.stored
     job.lineage.restored = None if event.step is None else (origin, event.step)
+    job.lineage.adopted = None
     job.generation.cause = None
     job.lineage.last_step = event.step
     if event.step is not None:
