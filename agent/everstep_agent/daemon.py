@@ -23,6 +23,7 @@ from everstep_agent.ipc.peer import user_name
 from everstep_agent.ipc.socket_disposal import socket_disposal
 from everstep_agent.jobs.job.context import Environment, user_refusals
 from everstep_agent.jobs.node_jobs import NodeJobs
+from everstep_agent.jobs.state.remembered_ends import RememberedEnds
 from everstep_agent.kernel_messages import RecentKernelMessages
 from everstep_agent.liveness import Liveness
 from everstep_agent.message_fitting import fitting_hello
@@ -31,7 +32,7 @@ from everstep_agent.monitoring.memory import Memory
 from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate, run_check
 from everstep_agent.pair_test.runner import PairTester
-from everstep_agent.persistence.agent_database import CLUSTER_NOTE
+from everstep_agent.persistence.agent_database import CLUSTER_NOTE, ENDS_NOTE
 from everstep_agent.persistence.data_folder import only_agent_of, open_store
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.quotas.user_quotas import Quota
@@ -146,6 +147,12 @@ class Daemon:
             cluster_id=lambda: self._cluster.cluster_id,
             gpus=self._node.gpus,
             gpu_memory_unowned_bytes=config.signals.gpu.unowned_memory_bytes,
+            ends=RememberedEnds(
+                remembered.notes.get(ENDS_NOTE, "[]"),
+                self._note(ENDS_NOTE),
+                lambda: stamp().wall_ns,
+            ),
+            term=lambda: self._terms.highest,
         )
         self._jobs = NodeJobs(config.jobs, self, config.node_name, around)
         self._uplink.on_away = self._jobs.on_away
@@ -267,6 +274,7 @@ class Daemon:
             findings_since=self._findings.open_since(),
             cluster_id=self._cluster.cluster_id,
             machine=machine_id(),
+            ended_jobs=self._jobs.ended_jobs(),
         )
         return fitting_hello(to_wire(hello, fleet_pb2.Hello))
 

@@ -30,7 +30,7 @@ def fitting_hello(hello: fleet_pb2.Hello) -> fleet_pb2.Hello:
         logger.warning("Hello is too long with the inventory: %d bytes", hello.ByteSize())
         hello.ClearField("inventory")
         hello.ClearField("findings_since")  # it goes by their order
-    return _shortened(hello, HELLO_BYTES_MAX, "open_findings", "jobs")
+    return _shortened(hello, HELLO_BYTES_MAX, "ended_jobs", "open_findings", "jobs")
 
 
 def _shortened(message: M, bytes_max: int, *lists: str) -> M:

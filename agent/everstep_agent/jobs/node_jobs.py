@@ -51,7 +51,14 @@ from everstep_common.orders import (
     TellLauncher,
     VaultDirective,
 )
-from everstep_common.reports import JobOnNode, LauncherLeft, OutputRead, RankColumns, RanksInspected
+from everstep_common.reports import (
+    EndedJob,
+    JobOnNode,
+    LauncherLeft,
+    OutputRead,
+    RankColumns,
+    RanksInspected,
+)
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
@@ -123,6 +130,8 @@ class NodeJobs:
 
     def on_order(self, order: JobOrder) -> None:
         """Do what the controller orders; its term has been checked."""
+        if isinstance(order, StartGeneration | HoldLauncher):
+            self._world.ends.forget(order.job_id)
         match order:
             case StartGeneration():
                 job = self.table.answer(order)
@@ -205,6 +214,10 @@ class NodeJobs:
     def jobs(self) -> list[JobOnNode]:
         """Return what Hello tells of each job."""
         return [job.on_node() for job in self.table]
+
+    def ended_jobs(self) -> tuple[EndedJob, ...]:
+        """Return what Hello tells of jobs that have ended lately."""
+        return self._world.ends.told()
 
     def training_pids(self) -> list[int]:
         """Return the training processes that are attached now."""
@@ -305,6 +318,8 @@ class NodeJobs:
 
     def _end(self, end: EndJob) -> None:
         job = self.table.to_end(end)
+        generation = 0 if job is None else job.on_node().generation
+        self._world.ends.note(end, generation, self._world.term())
         if job is None:
             return
         job.end(end)

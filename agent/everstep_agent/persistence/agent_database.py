@@ -18,8 +18,10 @@ CREATE TABLE IF NOT EXISTS note (key TEXT PRIMARY KEY, value TEXT NOT NULL) STRI
 RESERVATION = 100_000
 # Note of the cluster that the agent belongs to.
 CLUSTER_NOTE = "cluster"
-# Notes by which the controllers of one cluster know an agent, or it them.
-_OF_CLUSTER = (CLUSTER_NOTE, "outbox", "reserved", "acknowledged", "highest_term")
+# Note of the jobs that have ended there lately.
+ENDS_NOTE = "ended_jobs"
+# Notes by which the controllers of one cluster know an agent, or it them and their jobs.
+_OF_CLUSTER = (CLUSTER_NOTE, ENDS_NOTE, "outbox", "reserved", "acknowledged", "highest_term")
 
 
 @dataclass(frozen=True, slots=True)

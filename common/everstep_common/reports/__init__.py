@@ -9,6 +9,7 @@ in jobs.py and a line of ``JobReport`` there; what derives from `RankReport` ran
 from everstep_common.reports.hello import (
     Accelerator,
     Disk,
+    EndedJob,
     Hello,
     Interface,
     Inventory,
@@ -79,6 +80,7 @@ __all__ = [
     "DataRanges",
     "Disk",
     "EndAsked",
+    "EndedJob",
     "FindingCleared",
     "FindingRaised",
     "GenerationFinished",

@@ -116,6 +116,29 @@ class JobOnNode:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EndedJob:
+    """A job that a controller has ended, as an agent remembers it for a day.
+
+    It is known by its id: no other job of its name is meant.
+    """
+
+    job: q.JobName
+    job_id: q.JobId
+    # The newest that the agent had seen of it by then.
+    generation: q.Generation
+    # The controller's term in which it was told so.
+    term: Annotated[int, Integer(0, q.NUMBER_MAX)]
+    succeeded: bool
+    # It succeeded, and its last step is in no storage.
+    unsaved: bool = False
+    reason: q.Line = ""
+
+
+# As many as an agent remembers, and more.
+_ENDED_MAX = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
     """An agent opens its stream: who it is, and what its node has."""
 
@@ -148,3 +171,5 @@ class Hello:
     cluster_id: q.Title = ""
     # The machine that it runs on, as the controller names its own; "" where it has no id.
     machine: q.Title = ""
+    # Jobs that have ended within a day, as this agent was told.
+    ended_jobs: Annotated[tuple[EndedJob, ...], Items(_ENDED_MAX)] = ()

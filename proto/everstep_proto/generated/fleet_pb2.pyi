@@ -467,6 +467,7 @@ class Hello(_message.Message):
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     MACHINE_FIELD_NUMBER: _builtins.int
     FINDINGS_SINCE_FIELD_NUMBER: _builtins.int
+    ENDED_JOBS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node's name; must equal the certificate's subject when TLS is on."""
     agent_version: _builtins.str
@@ -509,6 +510,12 @@ class Hello(_message.Message):
     def findings_since(self) -> _containers.RepeatedCompositeFieldContainer[Global___Stamp]:
         """Since when each of the open findings is open, in their order; what has none is open since now."""
 
+    @_builtins.property
+    def ended_jobs(self) -> _containers.RepeatedCompositeFieldContainer[Global___EndedJob]:
+        """Jobs that have ended within a day, as this agent was told. A controller whose journal was restored from a backup
+        learns from it which of its jobs have ended since.
+        """
+
     def __init__(
         self,
         *,
@@ -528,14 +535,61 @@ class Hello(_message.Message):
         cluster_id: _builtins.str = ...,
         machine: _builtins.str = ...,
         findings_since: _abc.Iterable[Global___Stamp] | None = ...,
+        ended_jobs: _abc.Iterable[Global___EndedJob] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inventory", b"inventory", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "findings_since", b"findings_since", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "machine", b"machine", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "ended_jobs", b"ended_jobs", "findings_since", b"findings_since", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "machine", b"machine", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class EndedJob(_message.Message):
+    """A job that a controller has ended, as an agent remembers it. It is known by its id: no other job of its name is meant."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    JOB_ID_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    SUCCEEDED_FIELD_NUMBER: _builtins.int
+    UNSAVED_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    job_id: _builtins.str
+    """Its id."""
+    generation: _builtins.int
+    """Newest generation that the agent had seen of it by then."""
+    term: _builtins.int
+    """Term of the controller that told it so."""
+    succeeded: _builtins.bool
+    """It succeeded."""
+    unsaved: _builtins.bool
+    """It succeeded, and its last step is in no storage."""
+    reason: _builtins.str
+    """Why it ended, in one sentence."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        job_id: _builtins.str = ...,
+        generation: _builtins.int = ...,
+        term: _builtins.int = ...,
+        succeeded: _builtins.bool = ...,
+        unsaved: _builtins.bool = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "reason", b"reason", "succeeded", b"succeeded", "term", b"term", "unsaved", b"unsaved"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EndedJob: _TypeAlias = EndedJob  # noqa: Y015
 
 @_typing.final
 class JobOnNode(_message.Message):

@@ -29,7 +29,13 @@ import sys
 from everstep_agent.commands.leave_cluster import main
 sys.exit(main(sys.argv[1:]))
 """
-NOTES = {"cluster": "c1", "highest_term": "9", "acknowledged": "4", "findings": "[]"}
+NOTES = {
+    "cluster": "c1",
+    "ended_jobs": "[]",
+    "highest_term": "9",
+    "acknowledged": "4",
+    "findings": "[]",
+}
 
 
 def _configure(folder: Path) -> Path:

@@ -69,8 +69,11 @@ def test_a_hello_of_very_many_jobs_and_findings_fits() -> None:
         node="n",
         jobs=[fleet_pb2.JobOnNode(job=f"{n}" * 30, job_id="x" * 200) for n in range(10_000)],
         open_findings=[finding] * 3000,
+        ended_jobs=[fleet_pb2.EndedJob(job="j", job_id=f"j-{n}") for n in range(64)],
     )
     assert hello.ByteSize() > HELLO_BYTES_MAX
     fitting = fitting_hello(hello)
     assert fitting.ByteSize() <= HELLO_BYTES_MAX
     assert len(fitting.jobs) == 10_000
+    # What only a controller needs that has lost its journal goes first.
+    assert not fitting.ended_jobs

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from everstep_common.reports import (
+    EndedJob,
     LauncherJoined,
     LauncherLeft,
     RankExited,
@@ -137,6 +138,20 @@ def test_an_agent_that_says_nothing_of_snapshots_says_not_that_there_were_none()
     assert event.jobs[0].without_snapshot == never
     # As the journal has it.
     assert codec.decode_event(codec.kind_of(event), codec.encode(event)) == event
+
+
+def test_what_an_agent_remembers_of_ended_jobs_comes_as_it_says_it() -> None:
+    ended = EndedJob(
+        job="j", job_id="j-4", generation=3, term=7, succeeded=True, unsaved=True, reason="well"
+    )
+    wire = to_wire(ended, fleet_pb2.EndedJob)
+    hello = fleet_pb2.Hello(node="node-1", stamp=_STAMP, outbox="outbox", ended_jobs=[wire])
+    event = from_agent.node_connected(hello, 0)
+    assert event.ended_jobs == (ended,)
+    assert codec.decode_event(codec.kind_of(event), codec.encode(event)) == event
+    hello.ended_jobs[0].job_id = "no id"
+    with pytest.raises(WireError, match="job_id"):
+        from_agent.node_connected(hello, 0)
 
 
 def test_the_age_of_an_open_finding_is_taken_on_the_agents_clock() -> None:

@@ -15,6 +15,7 @@ from everstep_agent.detectors.snapshot_skips import SkipWatch
 from everstep_agent.ipc.message_memory import message_memories
 from everstep_agent.jobs.job.device_release import DeviceRelease, Gpus, NoGpus
 from everstep_agent.jobs.job.output import OutputMemory
+from everstep_agent.jobs.state.remembered_ends import RememberedEnds, no_ends
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.quotas.user_quotas import UserRefusals
@@ -88,6 +89,9 @@ class Environment:
     cut_off: Callable[[], bool] = _heard
     # Id of the cluster that the agent belongs to; "" before it belongs to one.
     cluster_id: Callable[[], str] = _at_hand
+    # Which jobs have ended lately, and the term of the newest controller that was heard.
+    ends: RememberedEnds = field(default_factory=no_ends)
+    term: Callable[[], int] = lambda: 0
     # Who was refused by a quota, on all sockets of the agent.
     refusals: UserRefusals = field(default_factory=user_refusals)
     # Those that ranks use, and from how much on memory without an owner is taken for theirs.
