@@ -539,6 +539,8 @@ class SimulatedCluster:
         told: _Word,
     ) -> None:
         """Do what is said about a launcher: it waits, or ends."""
+        if isinstance(told, actions.EndJob) and told.job_id:
+            node.remember_end(told)
         local = node.of(told.job)
         if isinstance(told, actions.HoldLauncher):
             _learn_id(node, told)
@@ -615,4 +617,5 @@ class SimulatedCluster:
 
 def _learn_id(node: SimulatedNode, order: actions.StartGeneration | actions.HoldLauncher) -> None:
     local = node.of(order.job)
+    node.ended.pop(order.job_id, None)
     local.id, local.lineage_id = order.job_id, order.lineage_id

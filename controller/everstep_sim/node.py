@@ -8,7 +8,13 @@ from functools import cache
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.orders import Publish
-from everstep_common.reports import Accelerator, Inventory, JobOnNode, RanksWithoutSnapshot
+from everstep_common.reports import (
+    Accelerator,
+    EndedJob,
+    Inventory,
+    JobOnNode,
+    RanksWithoutSnapshot,
+)
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import StepKey
@@ -215,6 +221,8 @@ class SimulatedNode:
     jobs: dict[str, LocalJob] = field(default_factory=dict)
     highest_term: int = 0
     cluster_id: str = ""
+    # Jobs that it was told to end, by their ids: on its disk.
+    ended: dict[str, EndedJob] = field(default_factory=dict)
     # What its machine is called, whatever its agent says.
     host: str = field(init=False)
     outbox: Outbox = field(init=False)
@@ -288,6 +296,21 @@ class SimulatedNode:
             cluster_id=self.cluster_id,
             address=self.host,
             machine=self.host,
+            ended_jobs=tuple(self.ended.values()),
+        )
+
+    def remember_end(self, told: actions.EndJob) -> None:
+        """Remember that a job is over, by the newest controller's word."""
+        known, local = self.ended.get(told.job_id), self.jobs.get(told.job)
+        seen = local.newest if local is not None and local.id == told.job_id else 0
+        self.ended[told.job_id] = EndedJob(
+            job=told.job,
+            job_id=told.job_id,
+            generation=seen if known is None else max(known.generation, seen),
+            term=self.highest_term,
+            succeeded=told.succeeded if known is None else known.succeeded,
+            unsaved=told.unsaved if known is None else known.unsaved,
+            reason=told.reason if known is None else known.reason,
         )
 
     def rename(self, name: str) -> None:
@@ -337,6 +360,7 @@ class SimulatedNode:
         if diskless:
             self.outbox.begin_anew()
             self.highest_term, self.cluster_id = 0, ""
+            self.ended.clear()
         else:
             self.outbox.lose_tail()
 

@@ -8,6 +8,7 @@ import pytest
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.timeline import SECOND
 from everstep_sim.unchanged import UnchangedScript
 from simulation.invariants import Invariants
 from simulation.seeds import seeds
@@ -143,3 +144,45 @@ def test_a_job_that_has_snapshots_never_begins_from_nothing_however_soon_the_jou
     assert made[0] < 0 or len(cluster.ranks.completed[0]) == 1, made[0]
     ended = job.state is JobState.ENDED and job.ending.succeeded
     assert ended or job.state is JobState.WAITING_STATE, (job.state, job.reason)
+
+
+# Longer than a job without launchers is waited for.
+LATER_S = 300.0
+
+
+def _end_and_put_back(seed: int, shape: Shape, rng: random.Random) -> SimulatedCluster:
+    """Have a job end after a backup, which is put back later; then look for a while."""
+    cluster, kept = SimulatedCluster(seed, shape, HaltsFirst()), [0]
+
+    def back_up() -> None:
+        kept[0] = len(cluster.controller.journal)
+
+    cluster.time.after(rng.uniform(3, 14), back_up)
+    cluster.time.after(BACKUP_S + 3, partial(cluster.restart_controller, 1.0))
+    if rng.random() < 0.3:
+        cluster.time.after(rng.uniform(5, 12), partial(cluster.cancel, 30.0))
+    cluster.run(END_S)
+    assert cluster.job is not None
+    assert cluster.job.state is JobState.ENDED
+    begun_s = cluster.time.now_ns / SECOND
+    cluster.time.after(rng.uniform(1, 60), lambda: cluster.restore_backup(kept[0]))
+    cluster.time.after(70, cluster.recover)
+    if rng.random() < 0.5:  # as who follows the documentation does
+        cluster.time.after(101 + rng.uniform(0, 4), partial(cluster.restart_controller, 1))
+    cluster.time.run(begun_s + LATER_S, lambda: False)
+    return cluster
+
+
+@pytest.mark.parametrize("script", [None, SCRIPT], ids=["snapshots", "unchanged"])
+@pytest.mark.parametrize("seed", seeds(4, 60))
+def test_a_job_that_has_ended_since_the_backup_has_ended_by_the_word_of_its_agents(
+    seed: int, script: UnchangedScript | None
+) -> None:
+    rng = random.Random(seed)
+    shape = Shape(nodes=5, nodes_min=3, nodes_max=4, steps=20, script=script)
+    cluster = _end_and_put_back(seed, shape, rng)
+    job = cluster.job
+    assert job is not None
+    assert job.state is JobState.ENDED, (job.state, job.reason)
+    assert "had lost that" in job.reason
+    assert job.ending.succeeded == ("train" in cluster.over)

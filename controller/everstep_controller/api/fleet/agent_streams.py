@@ -36,6 +36,7 @@ from everstep_controller.core.events import (
     PeerReported,
 )
 from everstep_controller.core.jobs.progress_rows import ReportedSteps
+from everstep_controller.core.jobs.remembered_ends import news_of_ends
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes import agent_identity, budgets
 from everstep_controller.core.nodes.agent_identity import HelloVerdict, Standing
@@ -239,12 +240,15 @@ class AgentStreams:
         """Return the event of a Hello; of a node that is known it is told why it cannot be used."""
         _check_identity(hello.node, identity)
         try:
-            return from_agent.node_connected(hello, self._runtime.now_ns())
+            event = from_agent.node_connected(hello, self._runtime.now_ns())
         except WireError as error:
             if hello.node in self._runtime.state.nodes:
                 rejection = Rejection(hello.node, "hello", "", str(error))
                 self._intake.reject(None, rejection, self._runtime.now_ns())
             raise
+        # As a rule none is news, and each would be in the journal as often as its agent comes back.
+        ends = news_of_ends(self._runtime.state, event.ended_jobs)
+        return replace(event, ended_jobs=ends)
 
     def _judge(self, event: NodeConnected) -> HelloVerdict:
         return agent_identity.judge_hello(self._runtime.state, event, self._runtime.now_ns())

@@ -4,7 +4,7 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
-from everstep_controller.core.jobs import membership, progress, unsaved
+from everstep_controller.core.jobs import membership, progress, remembered_ends, unsaved
 from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, current_name
@@ -137,8 +137,9 @@ def recovery_over(turn: Turn, _: str) -> None:
     for node in state.nodes.values():
         node.without_snapshot = {}  # what a journal has of before that says nothing of today
     for job in state.newest_jobs():
-        seen = state.generations_seen.get(job.name, SeenGeneration(0))
-        membership.adopt_generation(turn, job, seen.number)
+        if not remembered_ends.has_ended(job):
+            seen = state.generations_seen.get(job.name, SeenGeneration(0))
+            membership.adopt_generation(turn, job, seen.number)
     isolation.restart_drivers(turn)
     turn.announce(CONTROLLER, "RecoveryOver", f"rebuilt; term {state.term} begins")
     turn.unsent.everybody = True

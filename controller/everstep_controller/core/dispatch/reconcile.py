@@ -20,6 +20,7 @@ from everstep_controller.core.jobs import (
     membership,
     orders,
     progress,
+    remembered_ends,
 )
 from everstep_controller.core.model.job import JobNews
 from everstep_controller.core.model.node import NodeRecord
@@ -131,6 +132,7 @@ def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
     if job is not None and job.after:
         identity.reconcile_job(turn, job)
     if job is not None and not job.after:
+        remembered_ends.reconcile_job(turn, job)
         start.reconcile_job(turn, job)
         progress.reconcile_job(turn, job)
         stillness.reconcile_job(turn, job)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.reports import (
+    EndedJob,
     Inventory,
     JobOnNode,
     RankExited,
@@ -54,6 +55,8 @@ class NodeConnected:
     # Where its stream comes from: a host; and the machine that it runs on, "" where it is not told.
     address: str = ""
     machine: str = ""
+    # Jobs that have ended within a day, as this agent was told.
+    ended_jobs: tuple[EndedJob, ...] = ()
     # It was turned away at the door and has no stream: it is judged, and nothing of it is taken.
     knocks: bool = False
 

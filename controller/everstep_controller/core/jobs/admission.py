@@ -70,6 +70,7 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
     job.overdue.pop(node, None)
+    job.term = state.term
     job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
     note_node(state, node, job)
     if not current and _counts_on(job, node):

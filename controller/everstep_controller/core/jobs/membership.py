@@ -16,13 +16,11 @@ from everstep_common.reports import (
 from everstep_controller.core import events
 from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.fleet.incidents import incidents_of_job
-from everstep_controller.core.jobs import identity, incidents
+from everstep_controller.core.jobs import adoption, identity, incidents, remembered_ends
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
-from everstep_controller.core.model.agents import AdoptedGeneration, SeenGeneration
 from everstep_controller.core.model.incident import Death, add_death, is_full
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR, NodeRecord, NodeState
-from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import (
     State,
     jobs_involving,
@@ -264,7 +262,7 @@ def _note_what_is_gone(turn: Turn, job: JobRecord, node: str, silent_since_ns: i
     job.lineage.holders.pop(node, None)
     had_launcher = _forget_launcher(turn, job, node)
     turn.mark_job(job.id)
-    if job.state is JobState.ENDED:
+    if job.state is JobState.ENDED or remembered_ends.has_ended(job):
         return
     if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
         _processes_gone(job, node)
@@ -281,26 +279,12 @@ def _forget_launcher(turn: Turn, job: JobRecord, node: str) -> bool:
 
 
 def adopt_generation(turn: Turn, job: JobRecord, generation: int, world_size: int = 0) -> None:
-    """Continue a job from a generation that agents have seen and the journal has lost.
-
-    Its snapshots are on the branch, whoever the members were, for as many ranks as agents say that
-    it had; its processes are stopped first.
-    """
+    """Continue a job from a generation that agents have seen; its processes are stopped first."""
     if generation <= job.generation.number or job.state is JobState.ENDED:
         return
-    seen = turn.state.generations_seen.get(job.name, SeenGeneration(0))
-    told = world_size or (seen.world_size if seen.number == generation else 0)
-    job.generation.number, job.generation.unreachable = generation, ""
-    world_size = told or job.world_size or _wanted_world(job)
-    job.lineage.branch.append(BranchPoint(generation, None, world_size))
-    # It may have had a state: if nobody can give that back, it must not look like a fresh start.
-    job.lineage.adopted = AdoptedGeneration(generation, told)
+    adoption.go_on_from(turn.state, job, generation, world_size)
     message = f"the journal was restored and had lost generation {generation}"
     incidents.record_fault(turn, job, JobFault(turn.now_ns, Cause.OPERATOR, "", message))
-
-
-def _wanted_world(job: JobRecord) -> int:
-    return job.spec.nodes_max * job.spec.processes_per_node
 
 
 def node_connected(turn: Turn, event: NodeConnected) -> None:
@@ -317,6 +301,7 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     if event.knocks:
         return
     agent_identity.forget_refusal(turn, event)
+    remembered_ends.note_ends(turn, event)
     if state.halted:
         return
     node = _node_of(turn, event)

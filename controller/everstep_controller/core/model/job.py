@@ -7,6 +7,7 @@ from enum import Enum, StrEnum
 from everstep_common.orders import ShardSource
 from everstep_common.reports import (
     DataRange,
+    EndedJob,
     Phase,
     RestartedHere,
     Storage,
@@ -424,6 +425,11 @@ class Ending:
     replaced: bool = False
     # The operator who had its memory dropped, after it had ended; empty while nobody had.
     forgotten_by: str = ""
+    # It has ended, and the journal has lost that, by the word of a node's agent; and the newest
+    # generation of it that any agent has seen.
+    remembered: EndedJob | None = None
+    remembered_by: str = ""
+    newest_seen: int = 0
 
     @property
     def leaves_state(self) -> bool:
@@ -498,6 +504,8 @@ class JobRecord:
     launchers: dict[str, Launcher] = field(default_factory=dict)
     # How many there were when all of them were told last, while it is forming.
     launchers_told: int = 0
+    # The newest term in which a launcher joined it, or a generation of it was started.
+    term: int = 0
     generation: Generation = field(default_factory=Generation)
     lineage: Lineage = field(default_factory=Lineage)
     recovery: Recovery = field(default_factory=Recovery)

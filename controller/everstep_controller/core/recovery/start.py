@@ -79,7 +79,7 @@ def _start_planned(turn: Reconciliation, job: JobRecord, event: RecoveryStepChos
     job.generation.renew = job.planned is not None and job.planned.kind is PlannedKind.RESTART
     _choose_rendezvous(turn.state, job)
     job.generation.start_reason = _start_reason(job, event, turn.now_ns)
-    job.lineage.started = True
+    job.lineage.started, job.term = True, turn.state.term
     move_job(turn, job, JobEvent.STEP_CHOSEN, job.generation.start_reason)
 
 
@@ -278,7 +278,7 @@ def _adopt(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere])
         ),
     )
     job.generation.start_reason = report.reason
-    job.lineage.started = True
+    job.lineage.started, job.term = True, turn.state.term
     job.ledger.enter(_decided_ns(event), transition.category(turn.state, job, Category.DRAIN))
     job.ledger.enter(event.at_ns, transition.category(turn.state, job, Category.ENV))
     transition.move_job(turn, job, JobEvent.ADOPTED, f"adopted: {report.reason}")

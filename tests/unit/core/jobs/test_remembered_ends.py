@@ -1,0 +1,198 @@
+"""What agents remember of ended jobs ends them in a restored journal, and no others."""
+
+from dataclasses import replace
+
+import pytest
+
+from everstep_common import reports
+from everstep_common.reports import EndedJob, JobOnNode
+from everstep_controller.core import actions, events
+from everstep_controller.core.jobs.remembered_ends import news_of_ends
+from everstep_controller.core.model.job import JobRecord, JobState, Outcome
+from everstep_controller.core.model.snapshots import BranchPoint
+from unit.core.test_decisions import Story
+
+
+class Restored(Story):
+    """A journal in which a job of n0 and n1 runs, which has ended since; n2 has nothing of it.
+
+    Its agents have seen the generation 5 of it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.join("n0")
+        self.join("n1")
+        self.choose(None)
+        self.old = self.job.id
+        self.told = EndedJob(
+            job="j",
+            job_id=self.old,
+            generation=5,
+            term=9,
+            succeeded=True,
+            reason="all ranks ended well",
+        )
+        self.tell(events.RecoveryBegun("me"))
+
+    @property
+    def job(self) -> JobRecord:
+        return self.core.state.newest("j")
+
+    def hear(self, node: str, *told: EndedJob, jobs: tuple[JobOnNode, ...] = ()) -> None:
+        hello = events.NodeConnected(
+            node=node,
+            boot_id="1",
+            agent_version="0.1.0",
+            outbox=f"{node}-box",
+            highest_term=9,
+            host=node,
+            bulk_address=f"{node}:1",
+            liveness_address=f"{node}:2",
+            jobs=jobs,
+            ended_jobs=told,
+        )
+        self.tell(hello)
+
+    def recover(self) -> list[actions.Action]:
+        return self.tell(events.TimerDue("recovery"), after_s=31)
+
+    def join_as(self, node: str, job_id: str, generation: int = 0) -> None:
+        joined = reports.LauncherJoined(
+            uid=1,
+            token_sha256="t",
+            nodes_min=2,
+            nodes_max=2,
+            processes_per_node=1,
+            reform=False,
+            restarts_max=2,
+            free_port=1234,
+            job_id=job_id,
+            running_generation=generation,
+        )
+        self.tell(events.Reported(self.origin(node), 0, joined, "j"))
+
+
+def test_a_job_that_ended_since_the_backup_ends_with_what_an_agent_was_told() -> None:
+    story = Restored()
+    story.hear("n0", story.told)
+    story.hear("n1")
+    assert story.job.state is not JobState.ENDED  # it acts on nothing yet
+    done = story.recover()
+    assert (story.job.state, story.job.outcome) == (JobState.ENDED, Outcome.SUCCEEDED)
+    assert story.job.reason.startswith("all ranks ended well (it has ended already, as the agent")
+    assert "of n0 remembers" in story.job.reason
+    (said,) = [one for one in done if isinstance(one, actions.Announce) and one.subject == "j"]
+    assert (said.reason, said.message) == ("JobEnded", f"j is ended: {story.job.reason}")
+    assert not story.incidents
+    assert not [one for one in done if isinstance(one, actions.StopGeneration)]
+
+
+def test_a_job_that_somebody_had_end_was_cancelled() -> None:
+    story = Restored()
+    told = replace(story.told, succeeded=False, reason="ended by its user on n1")
+    story.hear("n1", told)
+    story.recover()
+    assert (story.job.state, story.job.outcome) == (JobState.ENDED, Outcome.CANCELLED)
+
+
+def test_an_agent_that_comes_when_the_journal_is_rebuilt_is_heard_as_well() -> None:
+    story = Restored()
+    story.hear("n1")
+    story.recover()
+    story.hear("n1")
+    assert story.job.state is not JobState.ENDED
+    story.hear("n0", story.told)
+    assert story.job.state is JobState.ENDED
+    # That its processes are gone is no fault of a job that has ended.
+    assert not any("n0 came back" in one.message for one in story.incidents)
+
+
+def test_a_node_that_has_nothing_to_do_with_a_job_ends_it_not() -> None:
+    story = Restored()
+    story.hear("n2", story.told)
+    story.recover()
+    assert story.job.state is not JobState.ENDED
+    assert story.job.ending.remembered is None
+
+
+def test_a_job_of_which_an_agent_has_seen_a_newer_generation_goes_on() -> None:
+    story = Restored()
+    story.hear("n0", story.told)
+    story.hear("n1", jobs=(JobOnNode("j", 6, True, job_id=story.old, world_size=2),))
+    story.recover()
+    assert story.job.state is not JobState.ENDED
+    assert story.job.generation.number == 6
+
+
+def test_one_that_did_not_hear_of_the_end_is_told() -> None:
+    story = Restored()
+    running = JobOnNode("j", 5, True, job_id=story.old, world_size=2)
+    story.hear("n0", story.told)
+    story.hear("n1", jobs=(running,))
+    story.recover()
+    story.hear("n1", jobs=(running,))
+    assert story.job.state is JobState.ENDED
+    due = [one for one in story.core.due(0) if isinstance(one, actions.EndJob)]
+    assert "n1" in {one.node for one in due}
+
+
+def test_a_job_that_was_gone_on_with_in_a_newer_term_goes_on() -> None:
+    story = Restored()
+    story.recover()
+    story.hear("n0")
+    story.join_as("n0", story.old)
+    assert story.job.term == story.core.state.term
+    story.hear("n1", replace(story.told, term=story.job.term - 1))
+    assert story.job.state is not JobState.ENDED
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_next_job_of_the_name_is_another_one_whether_or_not_the_end_is_remembered(
+    known: bool,
+) -> None:
+    story = Restored()
+    after = f"j-{int(story.old.rpartition('-')[2]) + 900}"
+    running = JobOnNode("j", 7, True, job_id=after, lineage_id=after, world_size=2)
+    for node in ("n0", "n1"):
+        story.hear(node, *[story.told] * known, jobs=(running,))
+    story.recover()
+    for node in ("n0", "n1"):
+        story.hear(node, *[story.told] * known, jobs=(running,))
+    for node in ("n0", "n1"):
+        story.join_as(node, after, generation=7)
+    assert (story.core.state.jobs[story.old].state is JobState.ENDED) == known
+    assert story.job.state is not JobState.ENDED
+    if known:
+        assert (story.job.id, story.job.generation.number) == (after, 7)
+    # An old memory of a job whose id it has got, from a journal that is lost, ends it not.
+    story.hear("n0", replace(story.told, job_id=story.job.id), jobs=(running,))
+    assert story.job.state is not JobState.ENDED
+
+
+def test_what_nodes_keep_of_a_job_that_failed_is_there_for_the_next_of_its_name() -> None:
+    story = Restored()
+    told = replace(story.told, succeeded=False, reason="given up after 2 restarts")
+    held = JobOnNode("j", 5, False, job_id=story.old, lineage_id=story.old, world_size=2)
+    for node in ("n0", "n1"):
+        story.hear(node, told, jobs=(held,))
+    story.recover()
+    for node in ("n0", "n1"):
+        story.hear(node, told, jobs=(held,))
+    assert story.job.outcome is Outcome.FAILED
+    story.join_as("n0", "")
+    story.join_as("n1", "")
+    assert story.job.id != story.old
+    assert BranchPoint(5, None, 2) in story.job.lineage.branch
+    (asked,) = [one for one in story.core.due(0) if isinstance(one, actions.ChooseRecoveryStep)]
+    assert set(asked.holders) | set(asked.others) == {"n0", "n1"}
+    assert asked.expected
+
+
+def test_of_what_agents_remember_only_what_is_news_is_journaled() -> None:
+    story = Restored()
+    others = replace(story.told, job_id="j-77"), replace(story.told, job="k"), story.told
+    assert news_of_ends(story.core.state, others) == (story.told,)
+    story.hear("n0", story.told)
+    story.recover()
+    assert news_of_ends(story.core.state, others) == ()
