@@ -54,6 +54,10 @@ class Restored(Story):
         )
         self.tell(hello)
 
+    def ends(self) -> bool:
+        """Return whether the newest job has ended by now."""
+        return self.job.state is JobState.ENDED
+
     def recover(self) -> list[actions.Action]:
         return self.tell(events.TimerDue("recovery"), after_s=31)
 
@@ -77,7 +81,7 @@ def test_a_job_that_ended_since_the_backup_ends_with_what_an_agent_was_told() ->
     story = Restored()
     story.hear("n0", story.told)
     story.hear("n1")
-    assert story.job.state is not JobState.ENDED  # it acts on nothing yet
+    assert not story.ends()  # it acts on nothing yet
     done = story.recover()
     assert (story.job.state, story.job.outcome) == (JobState.ENDED, Outcome.SUCCEEDED)
     assert story.job.reason.startswith("all ranks ended well (it has ended already, as the agent")
@@ -101,9 +105,9 @@ def test_an_agent_that_comes_when_the_journal_is_rebuilt_is_heard_as_well() -> N
     story.hear("n1")
     story.recover()
     story.hear("n1")
-    assert story.job.state is not JobState.ENDED
+    assert not story.ends()
     story.hear("n0", story.told)
-    assert story.job.state is JobState.ENDED
+    assert story.ends()
     # That its processes are gone is no fault of a job that has ended.
     assert not any("n0 came back" in one.message for one in story.incidents)
 
@@ -112,7 +116,7 @@ def test_a_node_that_has_nothing_to_do_with_a_job_ends_it_not() -> None:
     story = Restored()
     story.hear("n2", story.told)
     story.recover()
-    assert story.job.state is not JobState.ENDED
+    assert not story.ends()
     assert story.job.ending.remembered is None
 
 
@@ -121,7 +125,7 @@ def test_a_job_of_which_an_agent_has_seen_a_newer_generation_goes_on() -> None:
     story.hear("n0", story.told)
     story.hear("n1", jobs=(JobOnNode("j", 6, True, job_id=story.old, world_size=2),))
     story.recover()
-    assert story.job.state is not JobState.ENDED
+    assert not story.ends()
     assert story.job.generation.number == 6
 
 
@@ -132,7 +136,7 @@ def test_one_that_did_not_hear_of_the_end_is_told() -> None:
     story.hear("n1", jobs=(running,))
     story.recover()
     story.hear("n1", jobs=(running,))
-    assert story.job.state is JobState.ENDED
+    assert story.ends()
     due = [one for one in story.core.due(0) if isinstance(one, actions.EndJob)]
     assert "n1" in {one.node for one in due}
 
@@ -144,7 +148,7 @@ def test_a_job_that_was_gone_on_with_in_a_newer_term_goes_on() -> None:
     story.join_as("n0", story.old)
     assert story.job.term == story.core.state.term
     story.hear("n1", replace(story.told, term=story.job.term - 1))
-    assert story.job.state is not JobState.ENDED
+    assert not story.ends()
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -162,12 +166,12 @@ def test_the_next_job_of_the_name_is_another_one_whether_or_not_the_end_is_remem
     for node in ("n0", "n1"):
         story.join_as(node, after, generation=7)
     assert (story.core.state.jobs[story.old].state is JobState.ENDED) == known
-    assert story.job.state is not JobState.ENDED
+    assert not story.ends()
     if known:
         assert (story.job.id, story.job.generation.number) == (after, 7)
     # An old memory of a job whose id it has got, from a journal that is lost, ends it not.
     story.hear("n0", replace(story.told, job_id=story.job.id), jobs=(running,))
-    assert story.job.state is not JobState.ENDED
+    assert not story.ends()
 
 
 def test_what_nodes_keep_of_a_job_that_failed_is_there_for_the_next_of_its_name() -> None:
