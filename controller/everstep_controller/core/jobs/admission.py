@@ -167,6 +167,8 @@ def _adopt(turn: Reconciliation, job: JobRecord, report: LauncherJoined) -> None
     if lost is not None and lost.id == job.id and lost.generation.number > newest:
         newest, world_size = lost.generation.number, lost.generation.world_size
     membership.adopt_generation(turn, job, newest, world_size)
+    if lost is not None and lost.began_from is not None and lost.generation.number == newest:
+        membership.note_beginning(job, newest, lost.began_from)
     if newest:
         job.lineage.skipped = list(report.skipped)
         job.lineage.root = report.lineage_id

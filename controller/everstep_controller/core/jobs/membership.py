@@ -16,7 +16,7 @@ from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.incident import Death, add_death, is_full
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR, NodeRecord, NodeState
-from everstep_controller.core.model.snapshots import BranchPoint
+from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 from everstep_controller.core.model.state import (
     State,
     jobs_involving,
@@ -26,7 +26,7 @@ from everstep_controller.core.model.state import (
 from everstep_controller.core.nodes import agent_identity, budgets, evidence, health, machines
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_controller.core.registry import Handlers
-from everstep_controller.core.turn import Reconciliation, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 
 def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
@@ -122,6 +122,8 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
         launcher.free_port = report.free_port or launcher.free_port
         if report.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
+            if job.state is JobState.WAITING_STATE:  # for this, where the state was found since
+                turn.set_timer(f"{TimerKind.RETRY}/{job.id}", 0)
     health.record_answer(turn, turn.state.nodes[node], f"it has stopped ranks of {job.name}")
     if node not in job.generation.stopped:
         job.awaited.heard_ns = turn.now_ns
@@ -265,12 +267,26 @@ def adopt_generation(turn: Turn, job: JobRecord, generation: int, world_size: in
     seen = turn.state.generations_seen.get(job.name, SeenGeneration(0))
     told = world_size or (seen.world_size if seen.number == generation else 0)
     job.generation.number, job.generation.unreachable = generation, ""
+    # What its plan has left to an agent nobody knows, and it may have used that since.
+    left = max(job.generation.own_restarts, turn.state.settings.own_restarts)
+    job.generation.own_restarts = left
     world_size = told or job.world_size or _wanted_world(job)
     job.lineage.branch.append(BranchPoint(generation, None, world_size))
     # The job had a state, so if nobody can give it back, that must not look like a fresh start.
     job.lineage.recoverable_step = job.lineage.recoverable_step or 0
     message = f"the journal was restored and had lost generation {generation}"
     incidents.record_fault(turn, job, JobFault(turn.now_ns, Cause.OPERATOR, "", message))
+
+
+def note_beginning(job: JobRecord, generation: int, key: StepKey) -> None:
+    """Say from which step a generation of the branch began, where the branch does not tell it."""
+    branch, (before, step) = job.lineage.branch, key
+    size = next((one.world_size for one in branch if one.generation == generation), None)
+    ends = next((one.through_step for one in branch if one.generation == before), None)
+    if size is None or ends is not None or before >= generation:
+        return
+    others = [one for one in branch if one.generation != before]
+    branch[:] = sorted([*others, BranchPoint(before, step, size)], key=lambda one: one.generation)
 
 
 def _wanted_world(job: JobRecord) -> int:
