@@ -143,6 +143,7 @@ class Daemon:
             tls=config.tls,
             controller_away=self._controller_away,
             controller_away_s=lambda: self._uplink.away_s(),
+            tell_halted=lambda: self._uplink.renew_if_halted(),
             cut_off=self._is_cut_off,
             cluster_id=lambda: self._cluster.cluster_id,
             gpus=self._node.gpus,

@@ -126,11 +126,14 @@ class Uplink:
         # What the controller said last of failed prolog scripts, and when it came (Unix time in
         # ns); None before its first word.
         self.budget_word: tuple[str, int] | None = None
+        # Since when no controller acts for this agent: it is away, or says that it is halted.
         self._away_since_s: float | None = None
         self._heard_s = self._welcomed_s = 0.0
         self.on_away: Callable[[], None] = lambda: None
         # Why the controller acts on nothing; "" while it does, and while there is no stream.
         self.halted = ""
+        # A controller is connected that acts.
+        self._guided = False
         self.on_halted: Callable[[], None] = lambda: None
         outbox.on_record(self._wake.set)
 
@@ -160,9 +163,14 @@ class Uplink:
         if self.connected:
             self._renewal.set()
 
+    def renew_if_halted(self) -> None:
+        """Say Hello anew to a controller that takes nothing else: it may rebuild its journal."""
+        if self.connected and not self._guided:
+            self._renewal.set()
+
     def away_s(self) -> float:
-        """Return for how many seconds there has been no stream; 0 while there is one."""
-        if self.connected or self._away_since_s is None:
+        """Return for how many seconds no controller has been there that acts; 0 while one is."""
+        if self._guided or self._away_since_s is None:
             return 0.0
         return asyncio.get_running_loop().time() - self._away_since_s
 
@@ -196,11 +204,10 @@ class Uplink:
                     logger.warning("controller %s: %s", self._settings.access.address, said)
             finally:
                 good = self.connected and loop.time() - self._welcomed_s > _STEADY_S
-                away = self.connected
-                if away:
-                    self._away_since_s, self.connected = loop.time(), False
+                left, self.connected = self._guided, False
+                self._lose_guidance()
             # Not where the agent ends: then nobody is left to look again.
-            if away:
+            if left:
                 self.on_away()
             if good:
                 said = ""
@@ -267,6 +274,7 @@ class Uplink:
         self._vault.begin()
         self._kernel_is_new = True
         self.connected, self.refused, self.halted = True, False, ""
+        self._guided = not welcome.halted
         self._heard_s = self._welcomed_s = asyncio.get_running_loop().time()
         self.streams += 1
         self._wake.set()
@@ -316,6 +324,14 @@ class Uplink:
         else:
             logger.warning("the controller acts on nothing: %s", self.halted)
             self.on_halted()
+            if self._guided:
+                self._lose_guidance()
+                self.on_away()
+
+    def _lose_guidance(self) -> None:
+        """From now on no controller acts; where none did before, that lasts on."""
+        if self._guided:
+            self._guided, self._away_since_s = False, asyncio.get_running_loop().time()
 
     def _say_first(self, message: AgentMessage) -> None:
         self._urgent.appendleft(message)

@@ -38,7 +38,7 @@ class AutonomousRestarts:
         over = local.newest != generation or local.settled >= generation or not local.launcher
         if theirs or over or not node.alive or node.boot != boot:
             return
-        away_ns = None if node.connected or not self._fleet.agent_runs(node) else away_ns or now_ns
+        away_ns = None if node.is_guided or not self._fleet.agent_runs(node) else away_ns or now_ns
         if away_ns is not None and now_ns - away_ns >= GRACE_S * SECOND:
             self._restart(node, local, order)
         else:
@@ -77,6 +77,7 @@ class AutonomousRestarts:
         planned = local.controllers
         self._ranks.start(node, following)
         local.controllers = planned
+        self._fleet.renew(node)
 
     def _told(self, at_ns: int, report: reports.RestartedHere, origin: Origin) -> events.Event:
         return events.Reported(origin, at_ns, report, self._ranks.job)

@@ -22,6 +22,7 @@ from everstep_sim.clocks import ControllerTimeline
 from everstep_sim.controller import PROBE_S, SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.looks import Looks
+from everstep_sim.members import MemberAgreements
 from everstep_sim.node import SimulatedNode
 from everstep_sim.ranks import Ranks
 from everstep_sim.scheduler import DRIVER, SimulatedScheduler
@@ -149,6 +150,7 @@ class SimulatedCluster:
         self.ranks_of = {job: self._make_ranks(job) for job in shape.names}
         for ranks in self.ranks_of.values():
             AutonomousRestarts(self.fleet, self.time, ranks)
+            MemberAgreements(self.fleet, self.time, ranks)
         fleet, ranks_of = self.fleet, self.ranks_of
         self.looks = Looks(fleet, self.time, self.controller, ranks_of, shape.script)
 
@@ -553,13 +555,15 @@ class SimulatedCluster:
                 del node.jobs[told.job]
 
     def _opened(self, node: SimulatedNode) -> None:
-        known = [seen.job for seen in node.hello().jobs]
+        known = [seen.lineage_id or seen.job for seen in node.hello().jobs]
         self.vaults.service.connected(node.name, known)
 
     def _followed(self, event: events.Event, done: Sequence[actions.Action]) -> None:
         halted, self._halted = self._halted, bool(self.controller.core.state.halted)
         if halted and not self._halted:
             self._resume()
+        elif self._halted and not halted:
+            self.fleet.tell_halt()
         self.vaults.follow(event, done)
         nodes = self.controller.core.state.nodes
         for name in {subject_of(action): None for action in done}:

@@ -27,6 +27,8 @@ RECONNECT_S = (0.1, 5.0)
 
 # How long one waits that is refused, and one that asks for a name which another agent has.
 REFUSED_S = (3.0, 12.0)
+# How soon a stream is opened anew because Hello would say something else.
+_RENEW_S = 0.02
 # How soon it is looked again whether a controller that stands still reads its sockets.
 _SOCKET_NS = SECOND // 2
 _ANSWERED_S = agent_identity.ANSWER_NS / SECOND + 0.1
@@ -169,13 +171,10 @@ class SimulatedFleet:
             return
         if self._controller.up:
             self._welcome(node)
+        self.report(node)
         if self._controller.core.state.halted:
-            # The shell turns agents away until the controller knows what it may do.
-            node.connected = False
-            self._time.soon(1, 5, partial(self.connect, node))
             return
         self.heard(node.name)
-        self.report(node)
         taken = self._controller.core.state.outboxes.get(node.outbox_id, 0)
         if taken < node.outbox.acknowledged:
             # The journal has forgotten what it once acknowledged: say it again.
@@ -185,8 +184,18 @@ class SimulatedFleet:
     def _welcome(self, node: SimulatedNode) -> None:
         state = self._controller.core.state
         node.highest_term = max(node.highest_term, state.term)
+        node.told_halted = bool(state.halted)
         if not state.halted:
             node.cluster_id = node.cluster_id or state.cluster_id
+
+    def tell_halt(self) -> None:
+        """Have every agent know that the controller acts on nothing from now on."""
+        for node in self.nodes.values():
+            self.deliver(node, partial(self._hear_halt, node, node.streams))
+
+    def _hear_halt(self, node: SimulatedNode, stream: int) -> None:
+        if node.connected and node.streams == stream:
+            node.told_halted = True
 
     def _open(self, node: SimulatedNode, hello: events.NodeConnected) -> bool:
         """Open a stream; return whether its Hello could be journaled."""
@@ -281,6 +290,12 @@ class SimulatedFleet:
         if node is not None and node.connected:
             node.connected, node.lag.ended = False, node.streams
             self._connect_later(node)
+
+    def renew(self, node: SimulatedNode) -> None:
+        """Have an agent say Hello anew to a controller that acts on nothing, and only listens."""
+        if node.connected and node.told_halted:
+            node.connected = False
+            self._time.after(_RENEW_S, partial(self.connect, node))
 
     def deliver(self, node: SimulatedNode, then: Callable[[], object]) -> None:
         """Have something that was sent on a node's stream arrive, in its turn, when it flows."""

@@ -76,6 +76,9 @@ class LocalJob:
     recoverable: StepKey | None = None
     slots_taken_s: deque[float] = field(default_factory=lambda: deque(maxlen=_TIMES_KEPT))
     committed_ns: dict[Copy, int] = field(default_factory=dict)
+    # The generation that ran before this agent process did, and the first step that it saw of it.
+    found: int = 0
+    first_step: int | None = None
 
     def seen(self, name: str) -> JobOnNode | None:
         """Return what the agent knows of it, if anything."""
@@ -193,6 +196,8 @@ class SimulatedNode:
     agent: bool = True
     agents_lost: int = 0
     connected: bool = False
+    # The controller has said on its stream that it acts on nothing.
+    told_halted: bool = False
     # It will try to open its stream anew.
     knocks: bool = False
     cut_off: bool = False
@@ -255,6 +260,11 @@ class SimulatedNode:
     def ranks_come_ns(self) -> int:
         """Return when its ranks come to their next operation again, if they live."""
         return max(self.frozen_until_ns, self.hung_until_ns, self.stopped_until_ns)
+
+    @property
+    def is_guided(self) -> bool:
+        """Return whether its agent is connected to a controller that acts, as far as it knows."""
+        return self.connected and not self.told_halted
 
     @property
     def hears_nobody(self) -> bool:
@@ -330,6 +340,8 @@ class SimulatedNode:
         self.agent = self.connected = False
         self.inbox.clear()
         self.missed.clear()
+        for local in self.jobs.values():
+            local.found, local.first_step = local.newest, None
 
     def lose_agent(self) -> None:
         """Lose the agent with the memory that it keeps; launchers and ranks live on."""

@@ -145,10 +145,11 @@ class Vaults:
             failures = tuple((key, "disk full") for key in local.write_faults)
             stored = self.folder_of(job).whole()
             told = NodeHoldings(held, local.settled, stored, failures)
-            self._fleet.say(node, partial(self._tell, job, node.name, told))
+            lineage = local.lineage_id or job
+            self._fleet.say(node, partial(self._tell, lineage, node.name, told))
 
-    def _tell(self, job: str, node: str, told: NodeHoldings) -> None:
-        self.service.report(job, node, told)
+    def _tell(self, lineage: str, node: str, told: NodeHoldings) -> None:
+        self.service.report(lineage, node, told)
 
     def follow(self, event: events.Event, done: Sequence[actions.Action]) -> None:
         """Let the service see what an event led to, as the shell does."""

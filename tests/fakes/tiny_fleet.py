@@ -18,6 +18,8 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
     """Journals records in memory, as (outbox, sequence), and acknowledges them while ``acking``."""
 
     term: int = 1
+    # Why it acts on nothing; "" while it does.
+    halted: str = ""
     acking: bool = True
     # After Hello, messages are read.
     reading: bool = True
@@ -42,8 +44,12 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
         self.hellos.append(first.hello)
         outbox = first.hello.outbox
         self.outgoing = asyncio.Queue()
-        welcome = fleet_pb2.Welcome(term=self.term, acknowledged=self.journaled(outbox))
+        welcome = fleet_pb2.Welcome(
+            term=self.term, acknowledged=self.journaled(outbox), halted=bool(self.halted)
+        )
         await context.write(fleet_pb2.ControllerMessage(welcome=welcome))
+        if self.halted:
+            self.halt(self.halted)
         sender = asyncio.create_task(self._send(context))
         try:
             if not self.reading:
@@ -63,6 +69,10 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
     def of(self, kind: str) -> list[fleet_pb2.Record]:
         """Return the journaled records with this body."""
         return [record for record in self.records.values() if record.WhichOneof("body") == kind]
+
+    def halt(self, reason: str) -> None:
+        """Say on the newest stream that it acts on nothing."""
+        self.say(fleet_pb2.ControllerMessage(halted=fleet_pb2.Halted(reason=reason)))
 
     def say(self, message: fleet_pb2.ControllerMessage) -> None:
         """Send a message on the newest stream."""

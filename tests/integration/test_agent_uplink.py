@@ -322,6 +322,36 @@ def test_a_renewed_stream_says_hello_again() -> None:
     run(scenario())
 
 
+def test_a_controller_that_halts_is_away_until_a_stream_on_which_it_acts() -> None:
+    async def scenario() -> None:
+        fleet, away = TinyFleet(), list[bool]()
+        async with serving(fleet):
+            rig = Rig(fleet.port)
+            rig.uplink.on_away = lambda: away.append(rig.uplink.connected)
+            async with _running(rig):
+                await fleet.until(lambda: rig.uplink.connected)
+                assert rig.uplink.away_s() == 0
+                fleet.halt("this journal is old")
+                await fleet.until(lambda: rig.uplink.away_s() > 0.1)
+                assert (rig.uplink.connected, away) == (True, [True])
+                # It still is on the next stream, where the absence goes on.
+                fleet.halted = "rebuilding"
+                rig.uplink.renew_if_halted()
+                await fleet.until(lambda: rig.uplink.halted == "rebuilding")
+                assert rig.uplink.away_s() > 0.1
+                fleet.halted = ""
+                rig.uplink.renew()
+                await fleet.until(lambda: len(fleet.hellos) == 3 and rig.uplink.connected)
+                assert (rig.uplink.away_s(), away) == (0, [True])
+                # Nobody has to hear more of one who hears the records.
+                rig.uplink.renew_if_halted()
+                rig.record("one")
+                await fleet.until(lambda: fleet.records)
+                assert len(fleet.hellos) == 3
+
+    run(scenario())
+
+
 def test_the_newest_vault_report_of_a_job_is_sent_and_samples_do_not_pile_up() -> None:
     async def scenario() -> None:
         fleet = TinyFleet()

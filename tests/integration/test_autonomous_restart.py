@@ -40,12 +40,20 @@ class Absence:
     """Whether the controller is away, and for how long."""
 
     away_s: float = 0.0
+    # How often a halted one was told of what Hello says.
+    hellos: int = 0
 
     def world(self, kept: Kept | None = None) -> Environment:
         keeper = kept or Kept()
         return Environment(
-            stored_fds=keeper.hand_over(), keeper=keeper, controller_away_s=lambda: self.away_s
+            stored_fds=keeper.hand_over(),
+            keeper=keeper,
+            controller_away_s=lambda: self.away_s,
+            tell_halted=self._say_hello,
         )
+
+    def _say_hello(self) -> None:
+        self.hellos += 1
 
 
 def _owned(generation: int = 1, own_restarts: int = 3, **values: int) -> fleet_pb2.StartGeneration:
@@ -117,6 +125,7 @@ async def test_the_job_goes_on_after_its_newest_whole_step(tmp_path: Path) -> No
         assert isinstance(start, Start)
         assert (start.generation, start.restore_step, start.master_port) == (2, 8, 29601)
         assert "restarted here while the controller is away" in start.reason
+        assert absence.hellos == 1
         async with trainer(node, generation=2) as again:
             assert await again.restore() == b"state after 8"
             await again.save(9, b"state after 9")

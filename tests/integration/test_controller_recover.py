@@ -152,3 +152,34 @@ def test_a_job_survives_an_old_journal(lose: Callable[[RealFleet, Path], None]) 
         # While no controller acts no newer step becomes recoverable; the last one must not be lost.
         assert all(step > recoverable for step in later.values()), (later, recoverable)
         assert fleet.job().generation >= generation
+
+
+@pytest.mark.timeout(300)
+def test_a_job_on_one_node_that_fails_while_the_controller_is_halted_is_restarted_there() -> None:
+    with running_fleet("node-1") as fleet:
+        old = fleet.folder / "old.sqlite"
+        before_the_job(fleet, old)
+        fleet.until("a recoverable step", 30, lambda: fleet.admin.job(JOB).has_recoverable)
+        fleet.end_controller(signal.SIGTERM)
+        put_back(old, fleet.journal)
+        fleet.start_controller()
+        fleet.until("a halt", 40, lambda: bool(halted(fleet)))
+        # Far more steps than there are slots: its agent frees them.
+        reached = fleet.step()
+        fleet.until("steps on its own", 40, lambda: fleet.step() > reached + 60)
+        replace_a_rank(fleet)
+        assert halted(fleet)
+        assert told(fleet) == [], "a halted controller acted or acknowledged"
+        (first,) = [step for number, step in fleet.first_steps().items() if number == 2]
+        assert first > reached + 40
+        fleet.until("more steps", 40, lambda: fleet.step() > first + 20)
+        reached = fleet.step()
+        fleet.end_controller(signal.SIGTERM)
+
+        fleet.start_controller("recover")
+        fleet.until("the end of the recovery", 60, lambda: acts(fleet))
+        fleet.until("new steps", 60, lambda: fleet.step() > reached + 40)
+        fleet.until("a running job", 30, lambda: fleet.job().state == "running")
+        later = {n: step for n, step in fleet.first_steps().items() if n > 2}
+        assert all(step > reached - 20 for step in later.values()), (later, reached)
+        assert fleet.job().generation == max(fleet.first_steps())

@@ -232,7 +232,7 @@ def test_a_journal_that_is_older_than_its_agents_acts_on_nothing_until_it_is_reb
 ) -> None:
     async def scenario() -> tuple[str, fleet_pb2.ControllerMessage | None]:
         async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
-            await agent.hello(term=9)
+            assert (await agent.hello(term=9)).halted
             await agent.finding(1)
             order = next((m for m in agent.seen if m.WhichOneof("body") == "order"), None)
             return running.runtime.state.halted, order

@@ -2,6 +2,9 @@
 
 What nodes hold belongs to a lineage: to the newest job that goes on from it. A job may be called by
 its id or name here, and a lineage by its own id, which is that of the job with which it began.
+
+While the controller is halted the service only listens: agents free memory among themselves then,
+and what an old journal knows must not be told beside that. It goes on as agents connect anew.
 """
 
 import hashlib
@@ -296,6 +299,8 @@ class VaultService:
         self._answer(known)
 
     def _answer(self, known: _Lineage) -> None:
+        if self._state().halted:
+            return
         answer = known.snapshots.choose_step(self._state())
         if answer is not None:
             self._port.post(answer)
@@ -310,7 +315,7 @@ class VaultService:
     def _refresh(self, known: _Lineage) -> None:
         known.refresh_waits = False
         record, state = self._job_of(known), self._state()
-        if record is None or self._lineages.get(known.id) is not known:
+        if state.halted or record is None or self._lineages.get(known.id) is not known:
             return
         snapshots = known.snapshots
         # After a restart nothing else may ever tell of a generation that just runs on.
@@ -365,7 +370,8 @@ class VaultService:
 
     def _tell_late(self, known: _Lineage) -> None:
         known.telling = False
-        self._tell_recoverable(known, late=True)
+        if not self._state().halted:
+            self._tell_recoverable(known, late=True)
 
 
 def transfer_key(secret: bytes, lineage_id: str) -> bytes:

@@ -2756,6 +2756,7 @@ class Welcome(_message.Message):
     CONTROLLER_VERSION_FIELD_NUMBER: _builtins.int
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    HALTED_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The controller's term; the agent refuses orders of a lower one from now on."""
     controller_version: _builtins.str
@@ -2764,6 +2765,8 @@ class Welcome(_message.Message):
     """Records up to this sequence are journaled already."""
     cluster_id: _builtins.str
     """The controller's cluster, to which an agent belongs from its first Welcome on; empty while the controller halts."""
+    halted: _builtins.bool
+    """The controller acts on nothing until this stream ends, as Halted says behind this."""
     def __init__(
         self,
         *,
@@ -2771,10 +2774,11 @@ class Welcome(_message.Message):
         controller_version: _builtins.str = ...,
         acknowledged: _builtins.int = ...,
         cluster_id: _builtins.str = ...,
+        halted: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "cluster_id", b"cluster_id", "controller_version", b"controller_version", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "cluster_id", b"cluster_id", "controller_version", b"controller_version", "halted", b"halted", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3450,7 +3454,7 @@ Global___Ping: _TypeAlias = Ping  # noqa: Y015
 
 @_typing.final
 class Halted(_message.Message):
-    """The controller acts on nothing until this stream ends: what runs goes on, what waits has to be told why."""
+    """The controller acts on nothing until this stream ends: agents do as while it is away, what waits has to be told why."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -159,6 +159,30 @@ def test_a_step_is_recoverable_when_every_rank_is_on_two_nodes() -> None:
     assert world.service.recoverable_step("train") == 5
 
 
+def test_while_the_controller_is_halted_nobody_is_directed_and_nothing_is_told() -> None:
+    world = World()
+    world.state.halted = "this journal is old"
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (1, 5), (0, 5))
+    world.choose()
+    world.wait()
+    assert (world.directives, world.events, world.told) == ({}, [], [])
+    world.state.halted = ""
+    world.service.connected("a", ["train-1"])
+    world.settle()
+    assert {d.recoverable_step for d in world.directives.values()} == {5}
+
+
+def test_a_recoverable_step_is_not_told_late_where_the_controller_has_halted_since() -> None:
+    world = World()
+    world.report("a", (0, 5), (1, 5))
+    world.report("b", (1, 5), (0, 5))
+    world.events.clear()
+    world.state.halted = "this journal is old"
+    world.wait()
+    assert world.events == []
+
+
 def test_a_recoverable_step_that_no_row_of_progress_tells_is_told_after_a_while() -> None:
     world = World()
     world.report("a", (0, 5), (1, 5))

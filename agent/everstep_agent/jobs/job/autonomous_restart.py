@@ -1,7 +1,8 @@
 """Autonomous restart: a job whose ranks are all here goes on while the controller is away.
 
-The agent stops the generation and begins the next one under a number that the plan left to it. Any
-word of the controller about the generation ends that at every moment before the new one has begun.
+One that says that it is halted is away as well. The agent stops the generation and begins the next
+one under a number that the plan left to it. Any word of a controller that acts about the generation
+ends that at every moment before the new one has begun.
 """
 
 import asyncio
@@ -129,6 +130,8 @@ class AutonomousRestart:
         times_ns = facts.autonomy.decided_boot_ns, self._context.boot_ns()
         self._context.outlet.record(restarted_record(following, plan.generation, reason, times_ns))
         self._control.begin(following, reason)
+        # A journal that is rebuilt knows of the generation by Hello alone.
+        self._context.tell_halted()
         return True
 
     def _can_restore(self) -> bool:

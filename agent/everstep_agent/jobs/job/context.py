@@ -59,6 +59,10 @@ def _not_away() -> float:
     return 0.0
 
 
+def _do_nothing() -> None:
+    """Nobody is told."""
+
+
 def _heard() -> bool:
     return False
 
@@ -83,8 +87,10 @@ class Environment:
     tls: TlsSettings = field(default_factory=TlsSettings)
     # Why the controller is not there, and what happens then; "" while it is.
     controller_away: Callable[[], str] = _at_hand
-    # For how many seconds the controller has been away; 0 while it is there.
+    # For how many seconds the controller has been away or halted; 0 while one is there that acts.
     controller_away_s: Callable[[], float] = _not_away
+    # Has a halted controller hear what Hello says now.
+    tell_halted: Callable[[], None] = _do_nothing
     # Whether neither the controller nor any peer has been heard for a few seconds.
     cut_off: Callable[[], bool] = _heard
     # Id of the cluster that the agent belongs to; "" before it belongs to one.
@@ -119,8 +125,10 @@ class JobContext:
     jitter: random.Random
     stop_counts: StopCounts
     skips: SkipWatch
-    # For how many seconds the controller has been away; 0 while it is there.
+    # For how many seconds the controller has been away or halted; 0 while one is there that acts.
     away_s: Callable[[], float]
+    # Has a halted controller hear what Hello says now.
+    tell_halted: Callable[[], None]
     # Whether neither the controller nor any peer has been heard for a few seconds.
     cut_off: Callable[[], bool]
     refusals: UserRefusals
@@ -160,6 +168,7 @@ def open_context(parts: ContextParts, database: sqlite3.Connection) -> JobContex
         StopCounts(),
         SkipWatch(),
         world.controller_away_s,
+        world.tell_halted,
         world.cut_off,
         world.refusals,
         DeviceRelease(

@@ -1,7 +1,8 @@
 """Member agreement: a job's members free memory among themselves while no controller is there.
 
-Otherwise all slots would be full a few steps after it went, and the newest step that could be
-restored would stay the one from then. What may be freed is decided in `member_words`.
+One that says that it is halted counts as none: it frees nothing either. Otherwise all slots would
+be full a few steps after it went, and the newest step that could be restored would stay the one
+from then. What may be freed is decided in `member_words`.
 """
 
 import asyncio

@@ -238,8 +238,8 @@ class JobsSettings:
     controller_grace_s: float = setting(
         3.0,
         unit="s",
-        help="How long the controller must have been away before a job whose ranks are all "
-        "here is restarted without it. A controller that restarts is back within 2 s, and"
+        help="How long the controller must have been away, or halted, before a job whose ranks are "
+        "all here is restarted without it. A controller that restarts is back within 2 s, and"
         " then decides.",
     )
     storage_workers: int = setting(

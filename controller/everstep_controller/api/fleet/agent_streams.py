@@ -155,6 +155,7 @@ class AgentStreams:
             acknowledged=self._intake.journaled(event.outbox),
             # While it halts the journal may be of another cluster than it should be.
             cluster_id="" if state.halted else state.cluster_id,
+            halted=bool(state.halted),
         )
         session.welcome(fleet_pb2.ControllerMessage(welcome=welcome))
         if state.halted:

@@ -6,6 +6,7 @@ from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.events import Reported
 from everstep_controller.core.jobs import (
+    adoption,
     ending,
     identity,
     incidents,
@@ -168,6 +169,8 @@ def _adopt(turn: Reconciliation, job: JobRecord, report: LauncherJoined) -> None
     if lost is not None and lost.id == job.id and lost.generation.number > newest:
         newest, world_size = lost.generation.number, lost.generation.world_size
     membership.adopt_generation(turn, job, newest, world_size)
+    if lost is not None and lost.began_from is not None and lost.generation.number == newest:
+        adoption.note_beginning(job, newest, lost.began_from)
     if newest:
         job.lineage.skipped = list(report.skipped)
         job.lineage.root = report.lineage_id

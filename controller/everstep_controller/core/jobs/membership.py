@@ -30,7 +30,7 @@ from everstep_controller.core.model.state import (
 from everstep_controller.core.nodes import agent_identity, budgets, evidence, health, machines
 from everstep_controller.core.nodes.agent_identity import Standing
 from everstep_controller.core.registry import Handlers
-from everstep_controller.core.turn import Reconciliation, Turn
+from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 
 def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
@@ -126,6 +126,8 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
         launcher.free_port = report.free_port or launcher.free_port
         if report.generation >= launcher.stale_generation:
             launcher.stale_generation = 0
+            if job.state is JobState.WAITING_STATE:  # for this, where the state was found since
+                turn.set_timer(f"{TimerKind.RETRY}/{job.id}", 0)
     health.record_answer(turn, turn.state.nodes[node], f"it has stopped ranks of {job.name}")
     if node not in job.generation.stopped:
         job.awaited.heard_ns = turn.now_ns

@@ -6,6 +6,8 @@ An agent is known by the id of its outbox, which it makes when it first starts o
 from dataclasses import dataclass, field
 from enum import Enum
 
+from everstep_controller.core.model.snapshots import StepKey
+
 
 class RefusalKind(Enum):
     """What is wrong with an agent that is refused."""
@@ -43,6 +45,8 @@ class LostJob:
 
     id: str
     generation: SeenGeneration
+    # Generation and step that it began from, where its agent has begun it and said so.
+    began_from: StepKey | None = None
 
 
 @dataclass(slots=True)

@@ -8,15 +8,15 @@ old: then the controller halts, as it does when the journal itself shows it.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from everstep_common.job_ids import number_of_job
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
-from everstep_common.reports import JobOnNode
+from everstep_common.reports import JobOnNode, RestartedHere
 from everstep_controller.core.actions import PingAgent
-from everstep_controller.core.events import NodeConnected
+from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.model.agents import (
     Contender,
     LostJob,
@@ -189,6 +189,7 @@ def _what_is_newer(state: State, event: NodeConnected) -> str:
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, SeenGeneration(0)).number
         own = job is not None and _is_own(job, event.node, seen)
+        own = own or _follows_what_is_known(state, known, seen)
         if seen.generation > max(known, job.generation.number if job else 0) and not own:
             return f"generation {seen.generation} of {seen.job}, which this journal does not know"
     return ""
@@ -218,6 +219,12 @@ def _is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
     left = job.generation.number + job.generation.own_restarts
     mine = 0 < seen.planned_generation <= job.generation.number
     return job.generation.members == [node] and mine and seen.generation <= left
+
+
+def _follows_what_is_known(state: State, known: int, seen: JobOnNode) -> bool:
+    """Return whether an agent began a generation itself, after one that agents have told of."""
+    planned = seen.planned_generation
+    return 0 < planned <= known and seen.generation <= planned + state.settings.own_restarts
 
 
 def _judge_name(state: State, node: NodeRecord, event: NodeConnected, now_ns: int) -> HelloVerdict:
@@ -371,6 +378,16 @@ def _note_lost_jobs(state: State, seen: Iterable[JobOnNode]) -> None:
             known, lost = state.lost_jobs.get(one.job), LostJob(one.job_id, _seen(one))
             if known is None or known.generation.number <= one.generation:
                 state.lost_jobs[one.job] = lost
+
+
+def note_lost_restart(state: State, event: Reported[RestartedHere]) -> None:
+    """Keep what a generation of a lost job began from, for when its launcher is heard."""
+    report = event.report
+    for name, lost in state.lost_jobs.items():
+        named = event.job in (name, lost.id) and report.generation == lost.generation.number
+        if named and report.restore_step is not None:
+            key = report.restore_generation, report.restore_step
+            state.lost_jobs[name] = replace(lost, began_from=key)
 
 
 def choose_cluster(turn: Turn) -> None:

@@ -9,6 +9,7 @@ from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.jobs import (
+    adoption,
     devices,
     identity,
     incidents,
@@ -30,6 +31,7 @@ from everstep_controller.core.model.job import (
 )
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State, note_doubtful_member
+from everstep_controller.core.nodes import agent_identity
 from everstep_controller.core.recovery import blame, placement, planning
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -37,6 +39,17 @@ from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 # A point has the names of all parts of a state, 3 MB for 100,000 ranks, and each fault adds one.
 _NAMED_POINTS_MAX = 8
 _POINTS_MAX = 1024
+
+# The processes of its newest generation have not been started, or are stopped.
+_UNBEGUN = frozenset(
+    {
+        JobState.FORMING,
+        JobState.REPLANNING,
+        JobState.WAITING_CAPACITY,
+        JobState.WAITING_STATE,
+        JobState.STOPPING,
+    }
+)
 
 
 def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
@@ -49,7 +62,9 @@ def step_chosen(turn: Turn, event: RecoveryStepChosen) -> None:
 def restarted_here(turn: Turn, event: Reported[RestartedHere]) -> None:
     """Take the word of an agent that it has begun a generation on its own."""
     job = turn.state.job(event.job)
-    if job is not None and job.state is not JobState.ENDED:
+    if job is None:
+        agent_identity.note_lost_restart(turn.state, event)
+    elif job.state is not JobState.ENDED:
         job.news.restarted = event
 
 
@@ -111,7 +126,10 @@ def _asked(turn: Turn, job: JobRecord) -> bool:
         node.fit and node.name in job.launchers and devices.has_room(turn.state, node, job)
         for node in nodes
     )
-    return job.state is JobState.WAITING_STATE and there and not turn.paused(job.name)
+    # Ranks of a generation that the journal had lost may have been found on another node since.
+    stopped = not any(one.stale_generation for one in job.launchers.values())
+    waits = job.state is JobState.WAITING_STATE and not turn.paused(job.name)
+    return waits and there and stopped
 
 
 def _own_restarts(state: State, job: JobRecord) -> int:
@@ -223,16 +241,26 @@ def _decided_ns(event: Reported[RestartedHere]) -> int:
 
 
 def _cut_branch(job: JobRecord, event: Reported[RestartedHere]) -> None:
-    """Say of a generation that a recovery took on, without this word, where it began."""
+    """Say of a generation that a recovery took on, without this word, where it began.
+
+    One that was begun after all that agents had told then is on the branch as well: nothing else
+    has begun since, and its agent has freed what was before it.
+    """
     report = event.report
-    known = any(point.generation == report.generation for point in job.lineage.branch)
-    if known and report.generation == job.generation.number and report.restore_step is not None:
-        job.lineage.branch = [
-            replace(point, through_step=report.restore_step)
-            if point.generation == report.restore_generation and point.through_step is None
-            else point
-            for point in job.lineage.branch
-        ]
+    last = job.lineage.branch[-1] if job.lineage.branch else None
+    follows = last is not None and last.through_step is None and _is_allowed(job, report)
+    if last is not None and follows and last.generation == report.after_generation:
+        job.lineage.branch.append(BranchPoint(report.generation, None, last.world_size))
+    if report.restore_step is not None:
+        adoption.note_beginning(
+            job, report.generation, (report.restore_generation, report.restore_step)
+        )
+
+
+def _is_allowed(job: JobRecord, report: RestartedHere) -> bool:
+    """Return whether an agent may have begun a generation where the job has begun no later one."""
+    newest = job.generation.number + job.generation.own_restarts
+    return job.state in _UNBEGUN and report.after_generation < report.generation <= newest
 
 
 def _stop_stray(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere]) -> None:

@@ -418,3 +418,112 @@ def test_every_prefix_of_the_journal_goes_on_to_the_same_end(torn: bool) -> None
 
 def _lasting(action: actions.Action) -> bool:
     return not isinstance(action, actions.Announce | actions.HoldLauncher)
+
+
+# --- what agents begin themselves while a journal is rebuilt -------------------------------------
+
+
+class OwnRestart(Story):
+    """A journal from before a job of one node; its agent restarts the job after its last Hello."""
+
+    def __init__(self) -> None:
+        super().__init__(0, Settings(mode=Mode.ENFORCE, own_restarts=3))
+        self.tell(events.RecoveryBegun("me"))
+        self.hear("n0", 3)
+        self.connect("n2")
+        self.tell(events.TimerDue("recovery"), after_s=31)
+
+    @property
+    def job(self) -> JobRecord:
+        return self.core.state.newest("j")
+
+    def hear(self, node: str, generation: int) -> None:
+        seen = JobOnNode("j", generation, True, 3, job_id="j-4", lineage_id="j-4", world_size=1)
+        self.connect(node, jobs=(seen,))
+
+    def begin(self, node: str, job_id: str = "", running: int = 0) -> None:
+        joined = reports.LauncherJoined(
+            uid=1,
+            token_sha256="t",
+            nodes_min=1,
+            nodes_max=1,
+            processes_per_node=1,
+            reform=False,
+            restarts_max=5,
+            free_port=1234,
+            job_id=job_id,
+            lineage_id=job_id,
+            running_generation=running,
+        )
+        self.tell(events.Reported(self.origin(node), 0, joined, "j"))
+
+    def restarted(self, name: str = "j") -> None:
+        report = reports.RestartedHere(
+            after_generation=3,
+            generation=4,
+            restore_step=9,
+            restore_generation=3,
+            decided_boot_ns=1,
+            at_boot_ns=2,
+            reason="restarted here",
+        )
+        self.tell(events.Reported(self.origin("n0"), self.now_ns, report, name))
+
+
+_OWN = [BranchPoint(3, 9, 1), BranchPoint(4, None, 1)]
+
+
+def test_what_an_agent_began_of_its_own_does_not_show_that_a_rebuilt_journal_is_old() -> None:
+    story = OwnRestart()
+    story.hear("n0", 4)
+    assert (story.core.state.halted, story.core.state.refused_agents) == ("", {})
+    # More than it was left shows that somebody else has planned.
+    story.hear("n0", 7)
+    assert story.core.state.halted or story.core.state.refused_agents
+
+
+def test_no_number_is_used_that_an_agent_may_have_used_since_it_was_heard() -> None:
+    story = OwnRestart()
+    story.connect("n2")
+    story.begin("n2")
+    assert (story.job.id, story.job.generation.number) == ("j-4", 3 + 3 + 1)
+    story.choose(None, lost="no reachable copy of rank 0")
+    story.hear("n0", 4)
+    story.restarted()
+    # Its state is the newest of the job: what was before it, its agent has freed.
+    assert story.job.lineage.branch == _OWN
+
+
+@pytest.mark.parametrize("name", ["j", "j-4"])
+def test_where_an_own_generation_began_is_known_also_where_it_is_told_before_the_launcher(
+    name: str,
+) -> None:
+    story = OwnRestart()
+    story.hear("n0", 4)
+    story.tell(events.RecoveryBegun("me"))
+    story.hear("n0", 4)
+    story.tell(events.TimerDue("recovery"), after_s=31)
+    story.hear("n0", 4)
+    story.restarted(name)
+    story.begin("n0", "j-4", running=4)
+    assert story.job.generation.number >= 4
+    assert story.job.lineage.branch == _OWN
+
+
+def test_a_job_that_waits_for_its_state_does_not_begin_before_ranks_elsewhere_are_stopped() -> None:
+    story = OwnRestart()
+    story.connect("n2")
+    story.begin("n2")
+    story.choose(None, lost="no reachable copy of rank 0")
+    story.hear("n0", 3)
+    story.begin("n0", "j-4", running=3)
+    assert story.choose(9) == []
+    assert story.job.state is JobState.WAITING_STATE
+    stopped = events.Reported(
+        story.origin("n0"), story.now_ns, reports.GenerationStopped(3, 1), "j"
+    )
+    asked_ns = [a.at_ns for a in story.tell(stopped) if isinstance(a, actions.SetTimer)]
+    assert asked_ns == [story.now_ns]
+    story.tell(events.TimerDue(f"retry/{story.job.id}"))
+    story.choose(9)
+    assert (story.job.state, story.job.generation.number) == (JobState.STARTING, 7)
