@@ -28,7 +28,7 @@ _PARENT_BYTES_MAX = 60
 # The interpreters' imports are nearly all of it: 1 s on an idle machine. A slow or loaded machine
 # takes minutes, and is waited for as long as they work, or wait for a CPU.
 _STUCK_S = 60.0
-_START_MAX_S = 600.0
+_START_MAX_S = 1800.0
 _LOOK_S = 0.05
 # So often it is looked whether they go on. A daemon that is up and idle takes a fiftieth of a CPU.
 _WINDOW_S = 10.0
