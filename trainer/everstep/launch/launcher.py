@@ -161,7 +161,7 @@ class Launcher:
             self._looks.advance()
             self._recent.advance()
             self._evidence.advance()
-            self._generation.watch.advance(self._generation.steps.newest)
+            self._generation.watch.advance(self._generation.steps.of_ranks)
             if self._exit_code is None:
                 self._words.say_due()
                 self._notice_loss()

@@ -271,13 +271,22 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
 
 def _go_on(turn: Reconciliation, job: JobRecord) -> None:
     """Take a job on of which no step was known of late; rows of steps before a stall end none."""
-    reason = "all ranks make steps"
+    # Of a script that only prints its steps, they are those of whichever rank prints first.
+    reason = "all ranks make steps" if _all_have_called_in(job) else "it makes steps"
     if job.state is JobState.STALLED:
         if transition.told_late(job):
             job.hang.onset_ns = job.ledger.steps[-1].end_ns
             return
         reason += _stood_words(job)
     transition.move_job(turn, job, JobEvent.PROGRESSED, reason)
+
+
+def _all_have_called_in(job: JobRecord) -> bool:
+    """Return whether all ranks tell of themselves: then a step is one that all have completed."""
+    counts = job.generation.phase_counts
+    return sum(counts.get(phase, 0) for phase in (Phase.ATTACHED, Phase.RESTORED)) >= len(
+        job.generation.members
+    )
 
 
 def _stood_words(job: JobRecord) -> str:

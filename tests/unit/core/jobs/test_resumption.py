@@ -58,6 +58,17 @@ def test_what_has_to_be_made_again_is_known_at_the_first_step_and_not_before() -
     assert len(sentences) == 2
 
 
+def test_of_ranks_that_nobody_hears_it_is_not_said_that_all_make_steps() -> None:
+    world = _Unchanged()
+    assert world.job.reason == "it makes steps"
+    for node in world.job.generation.members:
+        phase = reports.PhaseReached(1, reports.Phase.ATTACHED)
+        world.story.tell(events.Reported(world.story.origin(node), world.story.now_ns, phase, "j"))
+    world.job.state = JobState.STALLED
+    world.story.progress(116)
+    assert world.job.reason.startswith("all ranks make steps again")
+
+
 def test_people_are_told_with_which_step_it_goes_on() -> None:
     world = _Unchanged()
     world.fail()
