@@ -79,7 +79,7 @@ class JobWatch:
     def stands_still(self) -> bool:
         """Read what is due; return whether the agent would have told that they stand still."""
         self._watch.tell_again()  # each second, so that the judge below is asked as often
-        self._watch.advance(-1)
+        self._watch.advance({})
         return self._told
 
     def knows(self, phase: str) -> bool:

@@ -85,7 +85,7 @@ def launcher_five_seconds() -> Callable[[], object]:
         told.clear()
         for _ in range(5):
             now_ns[0] += 10**9
-            watch.advance(1)
+            watch.advance({0: 1})
         for one in told:
             to_json(one)
 

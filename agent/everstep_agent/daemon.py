@@ -318,14 +318,14 @@ class Daemon:
             )
         if self._uplink.connected:
             return ""
-        trouble = self._uplink.trouble or "not connected yet"
+        trouble = self._uplink.trouble or "it has not answered yet"
         if self._uplink.refused:
             return (
                 f"the controller at {self._config.controller} does not take this node: {trouble}; "
                 "what runs goes on, and new work begins when it is taken"
             )
         return (
-            f"waiting for the controller at {self._config.controller} ({trouble}): what runs goes"
+            f"waiting for the controller at {self._config.controller}: {trouble}; what runs goes"
             " on, and new work begins when it answers; 'everstep nodes' tells whether it does"
         )
 

@@ -18,6 +18,7 @@ from everstep_common.clock import StampClock
 from everstep_common.orders import Halted, Ping
 from everstep_common.reports import GoingAway, Pong, TimeReply
 from everstep_common.reports.quantities import NUMBER_MAX
+from everstep_proto.call_failures import in_words
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import keepalive
 from everstep_proto.local.client import LocalAccess, Metadata, NoControllerError
@@ -25,7 +26,6 @@ from everstep_proto.local.ownership import UntrustedError
 from everstep_proto.message_sizes import TO_AGENT_BYTES_MAX
 from everstep_proto.record_codec import WireError, from_wire, to_wire
 from everstep_proto.tls import aio_channel
-from everstep_proto.web_server import in_words
 
 logger = logging.getLogger(__name__)
 
@@ -224,7 +224,9 @@ class Uplink:
         access = self._settings.access
         try:
             access.check_socket()
-        except (UntrustedError, NoControllerError) as error:
+        except NoControllerError as error:
+            raise StreamError("nobody listens there (no such socket)") from error
+        except UntrustedError as error:
             raise StreamError(str(error)) from error
         async with aio_channel(access.address, access.tls, _CHANNEL_OPTIONS) as channel:
             call = fleet_pb2_grpc.FleetStub(channel).Connect(metadata=await self._shown(channel))
@@ -245,7 +247,7 @@ class Uplink:
             async with asyncio.timeout(self._settings.connect_timeout_s):
                 return await self._settings.access.aio_metadata(channel)
         except TimeoutError as error:
-            raise StreamError("no connection") from error
+            raise StreamError("it does not answer (no connection)") from error
         except grpc.aio.AioRpcError as error:
             raise StreamError(in_words(error.code().name, error.details() or "")) from error
         except UntrustedError as error:
@@ -258,7 +260,7 @@ class Uplink:
                 first = await call.read()
                 await self._settings.access.check_again()
         except TimeoutError as error:
-            raise StreamError("no answer to Hello") from error
+            raise StreamError("it does not answer (no word after Hello)") from error
         if not isinstance(first, ControllerMessage) or not first.HasField("welcome"):
             raise StreamError("the first answer was not Welcome")
         if first.welcome.acknowledged > NUMBER_MAX:
@@ -286,9 +288,10 @@ class Uplink:
                 async with asyncio.timeout(self._settings.silence_s):
                     message = await call.read()
             except TimeoutError as error:
-                raise StreamError(f"silent for {self._settings.silence_s:g} s") from error
+                silent = f"it has been silent for {self._settings.silence_s:g} s"
+                raise StreamError(silent) from error
             if not isinstance(message, ControllerMessage):
-                raise StreamError("the controller ended the stream")
+                raise StreamError("it ended the stream")
             self._heard_s = asyncio.get_running_loop().time()
             self._take(message, listener)
 
@@ -346,7 +349,7 @@ class Uplink:
                     async with asyncio.timeout(self._settings.connect_timeout_s):
                         await call.write(message)
                 except TimeoutError as error:
-                    raise StreamError("the controller takes no more messages") from error
+                    raise StreamError("it takes no more messages") from error
         going = to_wire(GoingAway(self._leaving), fleet_pb2.GoingAway)
         await call.write(AgentMessage(going_away=going))
         # Not cancelled: a controller that is told so at once may drop what it has not read yet. It
@@ -385,9 +388,12 @@ async def _reason(call: "_Call", error: BaseException) -> str:
     if isinstance(error, grpc.aio.AioRpcError):
         if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
             return error.details() or "it does not take this agent"
+        logger.debug("gRPC's own words: %s: %s", error.code().name, error.details())
         return in_words(error.code().name, error.details() or "")
     if isinstance(error, asyncio.InvalidStateError) and call.done():
         # A message was just being sent to a controller that has said why it ends the stream.
         code = await call.code()
         return in_words(code.name, await call.details() or "")
+    if isinstance(error, grpc.RpcError | asyncio.InvalidStateError):
+        return f"the stream ended ({type(error).__name__})"
     return str(error) or type(error).__name__

@@ -24,6 +24,11 @@ EX_CONFIG = 78
 
 T = typing.TypeVar("T")
 
+_REFERENCE = "docs/configuration.md lists all"
+_NAMED_MAX = 3
+# difflib's ratio: a slip of the pen, which needs no second guess, and the least resemblance.
+_SLIP, _SIMILAR = 0.9, 0.6
+
 
 class ConfigError(Exception):
     """A configuration cannot be used; one line per mistake."""
@@ -33,10 +38,28 @@ class ConfigError(Exception):
         self.problems = problems
 
 
-def load(kind: type[T], path: Path | None) -> T:
-    """Return the configuration in ``path``, or all defaults for None. Raises ConfigError."""
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Keys:
+    """The keys of a whole file, for one that is not known, and where people find all of them."""
+
+    kind: type
+    reference: str
+
+    def like(self, name: str, ratio: float = 1.0) -> list[str]:
+        """Return the dotted keys of all tables whose last part is that name, or much like it."""
+        keys = list(_dotted(self.kind, ""))
+        names = list(dict.fromkeys(key.rpartition(".")[2] for key in keys))
+        near = difflib.get_close_matches(name, names, n=_NAMED_MAX, cutoff=ratio)
+        return [key for one in near for key in keys if key.rpartition(".")[2] == one]
+
+
+def load(kind: type[T], path: Path | None, reference: str = _REFERENCE) -> T:
+    """Return the configuration in ``path``, or all defaults for None. Raises ConfigError.
+
+    ``reference`` says to a person where all keys are explained.
+    """
     if path is None:
-        return _checked(kind, {}, "defaults")
+        return _checked(kind, {}, "defaults", reference)
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -45,7 +68,7 @@ def load(kind: type[T], path: Path | None) -> T:
         raise ConfigError([f"{path}: not valid TOML: {error}"]) from error
     except RecursionError as error:
         raise ConfigError([f"{path}: nested too deeply to be a configuration"]) from error
-    return _checked(kind, document, str(path))
+    return _checked(kind, document, str(path), reference)
 
 
 @typing.runtime_checkable
@@ -53,9 +76,9 @@ class _Judged(typing.Protocol):
     def problems(self) -> list[str]: ...
 
 
-def _checked(kind: type[T], document: dict[str, object], source: str) -> T:
+def _checked(kind: type[T], document: dict[str, object], source: str, reference: str) -> T:
     problems: list[str] = []
-    value = _table(kind, document, "", problems)
+    value = _table(kind, document, "", problems, _Keys(kind, reference))
     if isinstance(value, _Judged):
         wrong = {problem.split(":")[0] for problem in problems}
         problems += [told for told in value.problems() if told.split(":")[0] not in wrong]
@@ -64,14 +87,17 @@ def _checked(kind: type[T], document: dict[str, object], source: str) -> T:
     return value
 
 
-def _table(kind: type[T], table: dict[str, object], prefix: str, problems: list[str]) -> T | None:
+def _table(
+    kind: type[T], table: dict[str, object], prefix: str, problems: list[str], keys: _Keys
+) -> T | None:
     hints = typing.get_type_hints(kind)
     names = {f.name: f for f in dataclasses.fields(typing.cast("typing.Any", kind))}
-    problems += [_unknown(key, prefix, list(names)) for key in sorted(table.keys() - names.keys())]
+    unknown = sorted(table.keys() - names.keys())
+    problems += [_unknown(key, prefix, list(names), keys) for key in unknown]
     values: dict[str, object] = {}
     for name in [name for name in names if name in table]:
         found: list[str] = []
-        value = _value(hints[name], table[name], prefix + name, found)
+        value = _value(hints[name], table[name], prefix + name, found, keys)
         if not found or _can_be_judged(value):
             values[name] = value
         problems += found
@@ -95,22 +121,50 @@ def _is_required(spec: "dataclasses.Field[typing.Any]") -> bool:
     return spec.default is MISSING and spec.default_factory is MISSING
 
 
-def _unknown(key: str, prefix: str, names: list[str]) -> str:
-    near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
-    hint = f"did you mean {prefix}{near[0]}?" if near else f"known here: {', '.join(names)}"
-    return f"{prefix}{key}: unknown key; {hint}"
+def _unknown(key: str, prefix: str, names: list[str], keys: _Keys) -> str:
+    meant = difflib.get_close_matches(key, names, n=1, cutoff=_SLIP)
+    meant = meant or difflib.get_close_matches(key, names, n=_NAMED_MAX, cutoff=_SIMILAR)
+    # A key in the wrong table: most often one that stands below the heading of another.
+    found = [*keys.like(key), *(prefix + name for name in meant)] or keys.like(key, _SLIP)
+    *others, last = [_placed(name, prefix) for name in found[:_NAMED_MAX]] or [""]
+    listed = f"{', '.join(others)} or {last}" if others else last
+    hint = f"did you mean {listed}? " if listed else ""
+    return f"{prefix}{key}: unknown key; {hint}{keys.reference}"
 
 
-def _value(kind: typing.Any, value: object, path: str, problems: list[str]) -> object:  # noqa: ANN401
+def _placed(key: str, prefix: str) -> str:
+    return f"{key} before the first [table]" if prefix and "." not in key else key
+
+
+def _dotted(kind: object, prefix: str) -> Iterator[str]:
+    """Yield the keys of a table and of the tables in it; those of a list of tables have no name."""
+    kind = _without_none(kind)
+    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+        return
+    hints = typing.get_type_hints(kind)
+    for field in dataclasses.fields(kind):
+        yield prefix + field.name
+        yield from _dotted(hints[field.name], f"{prefix}{field.name}.")
+
+
+def _value(
+    kind: typing.Any,  # noqa: ANN401
+    value: object,
+    path: str,
+    problems: list[str],
+    keys: _Keys,
+) -> object:
     kind = _without_none(kind)
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        return _table(typing.cast("type[object]", kind), value, path + ".", problems)
+        return _table(typing.cast("type[object]", kind), value, path + ".", problems, keys)
     if typing.get_origin(kind) is tuple and isinstance(value, list):
         inner = typing.get_args(kind)[0]
-        return tuple(_value(inner, v, f"{path}[{i}]", problems) for i, v in enumerate(value))
+        return tuple(_value(inner, v, f"{path}[{i}]", problems, keys) for i, v in enumerate(value))
     if typing.get_origin(kind) is Mapping and isinstance(value, dict):
         inner = typing.get_args(kind)[1]
-        values = {name: _value(inner, v, f"{path}.{name}", problems) for name, v in value.items()}
+        values = {
+            name: _value(inner, v, f"{path}.{name}", problems, keys) for name, v in value.items()
+        }
         return {name: converted for name, converted in values.items() if converted is not None}
     converted = _scalar(kind, value)
     if converted is None:

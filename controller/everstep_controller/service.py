@@ -78,6 +78,7 @@ from everstep_controller.runtime.timers import Timers
 from everstep_controller.runtime.vault_service import VaultService
 from everstep_controller.slow_monitor import SlowMonitor
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
+from everstep_controller.telemetry.printed_steps import PrintedSteps
 from everstep_controller.telemetry.rank_progress import RankProgressTable
 from everstep_controller.telemetry.samples import SampleRing
 
@@ -203,6 +204,7 @@ class Controller:
             slowness=self._slow.finding,
             collectives=looks.newest_look,
             trouble=self._trouble,
+            printed=PrintedSteps(ranks, clock.now_ns).of_job,
         )
         endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
         self._guard = endpoint.guard()

@@ -14,10 +14,3 @@ def is_web_server(details: str) -> bool:
     """Return whether a call has failed because what answered was not made for gRPC."""
     told = details.lower()
     return any(word in told for word in _WORDS)
-
-
-def in_words(code: str, details: str) -> str:
-    """Return how a call has failed, in a few words."""
-    if is_web_server(details):
-        return "what answers there is no controller but a web server, or the port of its /metrics"
-    return f"{code}: {details}"

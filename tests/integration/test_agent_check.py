@@ -262,7 +262,8 @@ def test_a_wrong_inventory_keeps_the_agent_from_starting(folder: Path) -> None:
     done = _run(folder, "--config", str(file))
     assert done.returncode == 78
     assert done.stderr.splitlines() == [
-        f"everstep-agent: {wanted}: gpu: unknown key; did you mean gpus?",
+        f"everstep-agent: {wanted}: gpu: unknown key; did you mean gpus?"
+        " 'everstep-agent inventory' writes one",
         f"everstep-agent: {wanted}: host.cpus: expected a whole number, got 'all'",
     ]
 

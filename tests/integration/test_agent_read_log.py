@@ -101,6 +101,42 @@ def test_nothing_found_is_said_with_how_much_was_read(
     assert "nothing found in 7 lines" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "data",
+    [b"step 1: loss 0.5\nstep 2: loss 0.4\n", gzip.compress(b"a,b\n1,2\n"), b"\x7fELF\0\n\0\1\2"],
+    ids=["training log", "packed table", "program"],
+)
+def test_a_file_that_is_no_kernel_log_is_not_called_clean(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], data: bytes
+) -> None:
+    log = _write(tmp_path, data)
+    assert main(["read-log", log]) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert f"{log} is no kernel log: 0 of its 2 lines were read as messages" in told.err
+    assert "prints, kern.log, /var/log/messages" in told.err
+    assert main(["read-log", log, "--json"]) == 2
+    report = json.loads(capsys.readouterr().out)
+    assert (report["lines"], report["kernel_lines"], report["worst"]) == (2, 0, None)
+
+
+def test_a_log_of_all_programs_says_how_many_lines_are_the_kernels(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mixed = "Nov  3 12:00:01 gpu-1 kernel: hello\n" + "Nov  3 12:00:01 gpu-1 cron[1]: hello\n" * 4
+    assert main(["read-log", _write(tmp_path, mixed)]) == 0
+    assert "nothing found in 5 lines" in (shown := capsys.readouterr().out)
+    assert shown.endswith(", of which 1 were read as messages of the kernel\n")
+
+
+def test_a_log_that_only_quotes_the_kernel_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quoted = f"Nov  3 12:00:01 gpu-1 python[12]: {_XID}\n"
+    assert main(["read-log", _write(tmp_path, quoted)]) == 2
+    assert "messages of the kernel (1 of other programs quote it)" in capsys.readouterr().err
+
+
 def test_xids_of_programs_are_listed_and_are_not_bad(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -181,7 +181,7 @@ def test_a_controller_and_an_agent_that_are_killed_are_started_again(folder: Pat
     assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
 
 
-def test_services_that_do_not_start_are_told_of_and_nothing_is_left(folder: Path) -> None:
+def test_services_that_do_not_start_are_told_of_and_only_their_logs_are_left(folder: Path) -> None:
     broken = folder / "broken"
     broken.mkdir()
     (broken / "msgspec.py").write_text("raise ImportError('msgspec is broken here')\n")
@@ -190,7 +190,11 @@ def test_services_that_do_not_start_are_told_of_and_nothing_is_left(folder: Path
         out, _ = launcher.communicate(timeout=120)
     assert launcher.returncode == 1
     assert "its controller did not start: ImportError: msgspec is broken here" in out
-    assert left(folder) == ({}, [])
+    logs = [Path(name) for name in out.rpartition("all that they said: less ")[2].split()]
+    assert any("msgspec is broken here" in log.read_text(encoding="utf-8") for log in logs)
+    running, files = left(folder)
+    assert not running
+    assert {path for one in files for path in one.iterdir()} == set(logs)
 
 
 def test_an_agent_that_is_named_and_does_not_answer_is_not_replaced(folder: Path) -> None:

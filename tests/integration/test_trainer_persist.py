@@ -49,6 +49,13 @@ def _interrupted(job: Job) -> None:
     job.agent.expect(GenerationStopped)
 
 
+def _last_line(job: Job, code: int) -> str:
+    """Return the last words of a launcher that ends with an exit code."""
+    _, errors = job.launcher.communicate(timeout=20)
+    assert job.launcher.returncode == code, errors
+    return errors.splitlines()[-1]
+
+
 def test_who_ends_a_job_waits_until_its_last_step_is_stored(
     tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -63,7 +70,7 @@ def test_who_ends_a_job_waits_until_its_last_step_is_stored(
             shown += os.read(fd, 4096)
         assert job.launcher.poll() is None
         job.agent.tell_launcher(End(False, "ended by its user on node-1"))
-        assert job.launcher.wait(timeout=20) == 143
+        assert _last_line(job, 143).endswith("everstep: job test was ended by its user on node-1")
     assert b"SIGTERM: the job ends within 10 s; if it makes snapshots, its last step" in shown
 
 
@@ -72,14 +79,20 @@ def test_who_ends_a_job_twice_does_not_wait(tmp_path: Path, options: tuple[str, 
         _interrupted(job)
         job.launcher.send_signal(signal.SIGINT)
         job.agent.expect(LauncherLeft)
-        assert job.launcher.wait(timeout=20) == 130
+        assert _last_line(job, 130) == (
+            "everstep: job test: left on SIGINT; whether its last step is saved is not known:"
+            " at once, by another signal"
+        )
 
 
 def test_without_an_agent_nobody_waits(tmp_path: Path, options: tuple[str, ...]) -> None:
     with joined_job(tmp_path, sys.executable, "-c", WAIT, options=options) as job:
         _interrupted(job)
         job.agent.hang_up()
-        assert job.launcher.wait(timeout=20) == 143
+        assert _last_line(job, 143) == (
+            "everstep: job test: left on SIGTERM; whether its last step is saved is not known:"
+            " this node's agent went away before it said so"
+        )
 
 
 def test_a_controller_that_says_nothing_is_not_waited_for_beyond_the_grace(tmp_path: Path) -> None:
@@ -90,4 +103,23 @@ def test_a_controller_that_says_nothing_is_not_waited_for_beyond_the_grace(tmp_p
         job.agent.expect(EndAsked)
         job.agent.expect(LauncherLeft)
         job.agent.expect(GenerationStopped)
-        assert job.launcher.wait(timeout=20) == 143
+        assert _last_line(job, 143) == (
+            "everstep: job test: left on SIGTERM; whether its last step is saved is not known:"
+            " the controller did not say so within 2 s"
+        )
+
+
+def test_a_user_who_does_not_wait_for_storage_is_told_so_last(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    given = (*options, "--grace", "0.5")
+    with joined_job(tmp_path, sys.executable, "-c", WAIT, options=given) as job:
+        job.start(1, ranks=1)
+        job.launcher.send_signal(signal.SIGTERM)
+        job.agent.expect(LauncherLeft)
+        job.agent.expect(GenerationStopped)
+        job.launcher.send_signal(signal.SIGINT)
+        assert _last_line(job, 143) == (
+            "everstep: job test: left on SIGTERM; 0.5 s (--grace) are too few to save a step in;"
+            " that its newest step is stored was not waited for"
+        )

@@ -149,7 +149,9 @@ def test_ranks_that_a_user_ends_and_that_take_too_long_are_named(tmp_path: Path)
         job.agent.expect(GenerationStopped)
         _, errors = job.launcher.communicate(timeout=30)
     assert "killed, for it had not ended 0.2 s after SIGTERM: rank 0, 1; --grace" in errors
-    assert errors.splitlines()[-1] == "everstep: job test: left on SIGINT"
+    assert errors.splitlines()[-1] == (
+        "everstep: job test: left on SIGINT; 0.2 s (--grace) are too few to save a step in"
+    )
 
 
 def test_each_rank_with_a_virtual_local_rank_has_its_own_device(tmp_path: Path) -> None:

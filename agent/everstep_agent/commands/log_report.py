@@ -25,6 +25,7 @@ def report_as_json(file: LogFile, reading: LogReading) -> dict[str, object]:
     return {
         "file": file.name,
         "lines": reading.lines,
+        "kernel_lines": reading.kernel_lines,
         "driver": reading.driver,
         "torn": file.torn,
         "foreign_lines": reading.foreign,
@@ -191,15 +192,21 @@ def _summary(file: LogFile, reading: LogReading, found: list[ToldFinding]) -> st
         for severity in reversed(_SEVERITIES)
         if (number := sum(told.finding.severity is severity for told in found))
     ]
-    name = "standard input" if file.name == "-" else file.name
     what = f"{', '.join(counts)} found" if counts else "nothing found"
     driver = f" (NVIDIA driver {reading.driver})" if reading.driver else ""
-    text = f"{what} in {reading.lines} lines of {name}{driver}"
+    text = f"{what} in {reading.lines} lines of {shown_name(file)}{driver}"
+    if reading.kernel_lines < reading.lines:
+        text += f", of which {reading.kernel_lines} were read as messages of the kernel"
     if reading.foreign:
         text += f"; {reading.foreign} lines of other programs that quote the kernel were left out"
     if reading.dropped:
         text += f"; {reading.dropped} more lines with other findings were not kept"
     return text
+
+
+def shown_name(file: LogFile) -> str:
+    """Return what the log is called to a person."""
+    return "standard input" if file.name == "-" else file.name
 
 
 def _sorted(reading: LogReading) -> list[ToldFinding]:

@@ -5,10 +5,10 @@ import io
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from everstep_agent.commands.log_files import LogFile, LogFileError
-from everstep_agent.commands.log_report import report_as_json, report_as_text
+from everstep_agent.commands.log_report import report_as_json, report_as_text, shown_name
 from everstep_agent.detectors.kernel.logs.log_reading import LogReading
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.judging.findings import Severity
@@ -25,6 +25,12 @@ journalctl (short, short-iso, short-monotonic, json, export, cat …), kern.log 
 the output of docker, kubectl, pdsh, grep -H or nvidia-bug-report.sh, a mail that quotes one of
 them, or all of them mixed, of one node or several; as it is or packed with gzip, xz or bzip2."""
 
+# The short form of it. Lines of -o cat do not say whose they are, so few of them can be told.
+_FORMS = (
+    "what dmesg or journalctl -k (any -o but cat) prints, kern.log, /var/log/messages, records of"
+    " /dev/kmsg and nvidia-bug-report.log.gz ('everstep-agent read-log --help' lists all forms)"
+)
+
 _EPILOG = """\
 examples:
   dmesg | everstep-agent read-log -
@@ -35,11 +41,12 @@ examples:
 exit code:
   0  nothing degraded or fatal (what the log itself calls over does not count)
   1  something degraded or fatal
-  2  wrong arguments, the file cannot be read, or the report not written
+  2  wrong arguments, the file cannot be read or is no kernel log, or the report not written
 
 --json writes one object:
-  file, lines, driver (of NVIDIA, "" if the log does not say), torn (why the file could not be read
-  to its end, "" if it could), foreign_lines (lines of other programs that only quote the kernel),
+  file, lines, kernel_lines (how many of them were read as messages of the kernel), driver (of
+    NVIDIA, "" if the log does not say), torn (why the file could not be read to its end, "" if it
+    could), foreign_lines (lines of other programs that only quote the kernel),
   worst ("fatal", "degraded", "info" or null),
   findings: component, condition, severity, message, suggested_action, rule (what decided),
     evidence, injected (a process wrote it), line, time, last_line, last_time, count,
@@ -63,20 +70,21 @@ def main(arguments: Sequence[str]) -> int:
     except LogFileError as error:
         print(f"everstep-agent read-log: {error}", file=sys.stderr)
         return UNREADABLE
-    if problem := _problem(file, reading):
+    for problem in _problems(file, reading):
         print(f"everstep-agent read-log: {problem}", file=sys.stderr)
-        if not reading.lines:
-            return UNREADABLE
-    report = (
-        json.dumps(report_as_json(file, reading), indent=2)
-        if options.json
-        else report_as_text(file, reading)
-    )
-    if not _shown(report):
+    # Of what is no kernel log nothing is said that a person could take for a clean bill.
+    is_shown = reading.lines if options.json else reading.kernel_lines
+    if is_shown and not _shown(_report(file, reading, as_json=options.json)):
         return UNREADABLE
     if reading.worst() in (Severity.DEGRADED, Severity.FATAL):
         return BAD
-    return UNREADABLE if file.torn else NOTHING_BAD
+    return UNREADABLE if file.torn or not reading.kernel_lines else NOTHING_BAD
+
+
+def _report(file: LogFile, reading: LogReading, *, as_json: bool) -> str:
+    if as_json:
+        return json.dumps(report_as_json(file, reading), indent=2)
+    return report_as_text(file, reading)
 
 
 def _take(file: LogFile, reading: LogReading) -> None:
@@ -101,12 +109,18 @@ def _shown(report: str) -> bool:
     return True
 
 
-def _problem(file: LogFile, reading: LogReading) -> str:
+def _problems(file: LogFile, reading: LogReading) -> Iterator[str]:
+    name, lines = shown_name(file), reading.lines
     if file.torn:
-        return f"{file.name} could be read up to line {reading.lines} only: {file.torn}"
-    if not reading.lines:
-        return f"{file.name} is empty; save a log first: dmesg > dmesg.txt"
-    return ""
+        yield f"{name} could be read up to line {lines} only: {file.torn}"
+    elif not lines:
+        yield f"{name} is empty; save a log first: dmesg > dmesg.txt"
+    if lines and not reading.kernel_lines:
+        quoted = f" ({reading.foreign} of other programs quote it)" if reading.foreign else ""
+        yield (
+            f"{name} is no kernel log: 0 of its {lines} lines were read as messages of the"
+            f" kernel{quoted}; it reads {_FORMS}; save a log first: dmesg > dmesg.txt"
+        )
 
 
 def _parser() -> argparse.ArgumentParser:

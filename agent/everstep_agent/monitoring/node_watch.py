@@ -65,7 +65,9 @@ class NodeWatch:
         self.view = NodeView()
         self.injections = RunningInjections(self.boot_ns)
         self.counters = load_counters(memory.notes.get("counters", "{}"))
-        self.expected = load(ExpectedInventory, config.inventory_file)
+        self.expected = load(
+            ExpectedInventory, config.inventory_file, "'everstep-agent inventory' writes one"
+        )
         self.nvml = NvmlProbe(
             NvmlDeadlines(first_s=config.gpu_first_deadline_s, next_s=config.gpu_deadline_s),
             proc=config.proc,

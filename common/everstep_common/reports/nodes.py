@@ -253,6 +253,10 @@ class RankColumns:
     # Roles, and a byte for each rank that tells which is its; empty where none told.
     roles: Annotated[tuple[q.Word, ...], Items(64)] = ()
     rank_roles: Annotated[bytes, Bytes(q.RANKS_OF_NODE_MAX)] = b""
+    # One more than the newest step that each has printed, of 64 bits, and how long ago that was;
+    # empty where steps are not read off the output.
+    printed: Annotated[bytes, Bytes(8 * q.RANKS_OF_NODE_MAX)] = b""
+    printed_ms: Annotated[bytes, Bytes(4 * q.RANKS_OF_NODE_MAX)] = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

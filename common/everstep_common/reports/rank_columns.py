@@ -30,6 +30,9 @@ class RankRow:
     own: int = 0
     # Which part of the model it computes, as its script told.
     role: str = ""
+    # The newest step that it printed itself, and since when; None: it printed none.
+    printed: int | None = None
+    printed_ms: int = 0
 
 
 def pack_ranks(job: str, generation: int, rows: Sequence[RankRow]) -> RankColumns:
@@ -37,6 +40,7 @@ def pack_ranks(job: str, generation: int, rows: Sequence[RankRow]) -> RankColumn
     phases, rank_phases = _numbered([row.phase for row in rows])
     roles, rank_roles = _numbered([row.role for row in rows])
     own = [row.own for row in rows]
+    printed = [0 if row.printed is None else row.printed + 1 for row in rows]
     return RankColumns(
         job=job,
         generation=generation,
@@ -50,6 +54,10 @@ def pack_ranks(job: str, generation: int, rows: Sequence[RankRow]) -> RankColumn
         own=_little("q", own) if any(own) else b"",
         roles=roles if any(roles) else (),
         rank_roles=rank_roles if any(roles) else b"",
+        printed=_little("q", printed) if any(printed) else b"",
+        printed_ms=_little("I", [min(row.printed_ms, _MS_MAX) for row in rows])
+        if any(printed)
+        else b"",
     )
 
 
@@ -63,6 +71,7 @@ def _numbered(names: Sequence[str]) -> tuple[tuple[str, ...], bytes]:
 def unpack_ranks(columns: RankColumns) -> Iterator[RankRow]:
     """Yield them one by one; columns of different lengths are read to the shortest."""
     steps, own = _values("q", columns.steps), _values("q", columns.own)
+    printed, printed_ms = _values("q", columns.printed), _values("I", columns.printed_ms)
     times = (_values("I", one) for one in (columns.median_ms, columns.p99_ms, columns.since_ms))
     rows = zip(steps, *times, columns.rank_phases, strict=False)
     for place, (step, median_ms, p99_ms, since_ms, phase) in enumerate(rows):
@@ -75,6 +84,8 @@ def unpack_ranks(columns: RankColumns) -> Iterator[RankRow]:
             phase=columns.phases[phase] if phase < len(columns.phases) else "",
             own=max(own[place], 0) if place < len(own) else 0,
             role=_role(columns, place),
+            printed=printed[place] - 1 if place < len(printed) and printed[place] > 0 else None,
+            printed_ms=printed_ms[place] if place < len(printed_ms) else 0,
         )
 
 

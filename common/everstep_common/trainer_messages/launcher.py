@@ -113,6 +113,8 @@ class RanksWatched:
     rank_roles: Annotated[tuple[q.Count, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
     # That they stand still counts only where the job has made steps: little was learned here yet.
     young: bool = False
+    # One more than the newest step that each has printed, 0 for none; empty where none printed any.
+    printed: Annotated[tuple[q.ToldStep, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
 
 
 # --- agent to launcher ---------------------------------------------------------------------------

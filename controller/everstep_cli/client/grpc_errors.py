@@ -12,6 +12,7 @@ from everstep_cli.client.admin import (
 )
 from everstep_cli.client.connection import Connection
 from everstep_common.printable import printable
+from everstep_proto.call_failures import in_words
 from everstep_proto.web_server import is_web_server
 
 # What gRPC says of a failed handshake; the last is a server with TLS to a client without.
@@ -52,7 +53,7 @@ def sentence(
         return RefusedError(details)
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
-    return AdminError(f"{details or code.name}; try 'everstep version'")
+    return AdminError(f"{in_words(code.name, details)}; try 'everstep version'")
 
 
 def _not_allowed(connection: Connection, code: grpc.StatusCode, details: str) -> str:

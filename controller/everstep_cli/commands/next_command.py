@@ -18,6 +18,7 @@ _RULES = (
     "'everstep findings' lists what the rules have found, 'everstep why NAME' says which one"
     " decided; docs/signals.md has all of them, docs/fleet.md the alerts"
 )
+_LOG = "'everstep-agent read-log FILE' finds the faults of a node in a saved kernel log"
 _STATE = "'everstep nodes' and 'everstep jobs' show how all is, 'everstep why NAME' why"
 
 # Words for what other commands do: of this product, of schedulers and of services.
@@ -26,6 +27,7 @@ _MEANT: Mapping[str, str] = MappingProxyType(
         **dict.fromkeys(("ledger", "account", "accounting", "time", "goodput"), _LEDGER),
         **dict.fromkeys(("rules", "rule", "alerts", "signals", "conditions"), _RULES),
         **dict.fromkeys(("status", "state", "show", "list", "top"), _STATE),
+        **dict.fromkeys(("read-log", "dmesg", "xid", "xids"), _LOG),
         **dict.fromkeys(("cordon", "offline"), "'everstep drain NODES --reason TEXT' does that"),
         **dict.fromkeys(("uncordon", "undrain", "online"), "'everstep release NODES' does that"),
         **dict.fromkeys(("stacks", "ranks"), "'everstep job NAME {}' shows them"),

@@ -2152,6 +2152,8 @@ class RankColumns(_message.Message):
     OWN_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
     RANK_ROLES_FIELD_NUMBER: _builtins.int
+    PRINTED_FIELD_NUMBER: _builtins.int
+    PRINTED_MS_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Id of the job."""
     generation: _builtins.int
@@ -2174,6 +2176,12 @@ class RankColumns(_message.Message):
     """
     rank_roles: _builtins.bytes
     """For each rank a byte: which of these is its; empty where none told."""
+    printed: _builtins.bytes
+    """One more than the newest step in the output of each, of 64 bits; 0 where it printed none. Empty
+    where ranks tell their steps themselves, or none prints any.
+    """
+    printed_ms: _builtins.bytes
+    """Time since it was printed, in milliseconds, of 32 bits."""
     @_builtins.property
     def phases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Phases and pauses, as scripts told them."""
@@ -2197,10 +2205,12 @@ class RankColumns(_message.Message):
         own: _builtins.bytes = ...,
         roles: _abc.Iterable[_builtins.str] | None = ...,
         rank_roles: _builtins.bytes = ...,
+        printed: _builtins.bytes = ...,
+        printed_ms: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "median_ms", b"median_ms", "own", b"own", "p99_ms", b"p99_ms", "phases", b"phases", "rank_phases", b"rank_phases", "rank_roles", b"rank_roles", "roles", b"roles", "since_ms", b"since_ms", "steps", b"steps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_rank", b"first_rank", "generation", b"generation", "job", b"job", "median_ms", b"median_ms", "own", b"own", "p99_ms", b"p99_ms", "phases", b"phases", "printed", b"printed", "printed_ms", b"printed_ms", "rank_phases", b"rank_phases", "rank_roles", b"rank_roles", "roles", b"roles", "since_ms", b"since_ms", "steps", b"steps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep_agent.detectors.kernel.logs.kernel_origin import is_of_kernel
 from everstep_agent.detectors.kernel.logs.log_formats import LogFormats, LogLine
 from everstep_agent.detectors.kernel.logs.log_reading import LogReading, NumberedLine
 from everstep_agent.tables.fault_tables import load_tables
@@ -112,6 +113,62 @@ _FORMS = [
 def test_a_message_is_read_out_of_every_form(form: str, line: str, time: str) -> None:
     read = LogFormats().read(line)
     assert (read.text, read.time, read.program) == (_XID, time, ""), form
+
+
+@pytest.mark.parametrize(("form", "line", "time"), _FORMS)
+def test_a_message_that_no_rule_knows_is_read_as_the_kernels_in_every_form(
+    form: str, line: str, time: str
+) -> None:
+    usual = "usb 1-1: new high-speed USB device number 2"
+    for blank in (" ", "\u00a0", "&nbsp;"):
+        line = line.replace(_XID.replace(" ", blank), usual.replace(" ", blank))
+    if form not in ("cloud", "journalctl json, bytes"):  # a rule has to know the message of these
+        assert _read(line).kernel_lines == 1, (form, time)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 3: loss 0.1",
+        "epoch 1: loss 2.5",
+        "root:x:0:0:root:/root:/bin/bash",
+        "[rank0]: Traceback (most recent call last):",
+        "node-1:123:456 [0] NCCL INFO Bootstrap : Using eth0",
+        "[2025-11-03 12:00:01] INFO: hello",
+        "2025-11-03 12:00:01,123 INFO hello",
+        "I1103 12:00:01.123456 123 foo.cc:1] hello",
+        "Nov  3 12:00:01 gpu-1 systemd[1]: Started hello",
+        "2025-11-03T12:00:01.123456+01:00 gpu-1 sshd[12]: hello",
+        "[ 5140.900000] gpu-1 systemd[1]: Started hello",
+        "[    12.345] (II) Loading extension GLX",
+        '{"step": 3, "loss": 0.1}',
+        "",
+        "\0\0\x7fELF",
+    ],
+)
+def test_a_line_of_another_program_is_not_read_as_the_kernels(line: str) -> None:
+    assert not is_of_kernel(line)
+    assert _read(line).kernel_lines == 0
+
+
+def test_lines_are_read_as_the_kernels_by_their_form_or_by_what_a_rule_knows() -> None:
+    reading = _read(
+        "hello",
+        "[    1.000000] Linux version 6.8",
+        _XID,  # its form says so, and a rule knows it: it counts once
+        "EXT4-fs (sda1): Remounting filesystem read-only",
+        "mlx5_core_tuning: hello",
+        "nfs: server filer-1 not responding, still trying",
+        f"Nov  3 12:00:01 gpu-1 bob: Nov  3 12:00:01 gpu-1 kernel: {_XID}",
+    )
+    assert (reading.lines, reading.kernel_lines, reading.foreign) == (7, 4, 1)
+
+
+def test_a_record_of_a_journal_is_the_kernels_where_it_says_so() -> None:
+    exported = ("__CURSOR=s=1", "_TRANSPORT=kernel", "MESSAGE=hello", "")
+    assert _read(*exported, *_EXPORTED).kernel_lines == 1
+    pretty = ("{", '   "_TRANSPORT" : "kernel",', '   "MESSAGE" : "hello"', "}")
+    assert _read(*pretty).kernel_lines == 1
 
 
 @pytest.mark.parametrize(
@@ -306,6 +363,7 @@ def test_an_xid_that_a_mail_has_broken_in_two_lines_is_read(words: str) -> None:
 def test_no_text_makes_the_reading_fail_and_every_line_is_counted(texts: list[str]) -> None:
     reading = _read(*texts)
     assert reading.lines == len(texts)
+    assert reading.kernel_lines <= reading.lines
     known = sum(_XID in LogFormats().read(text).text for text in texts)
     assert sum(x.places.count for x in reading.xids.values()) + reading.foreign >= known
 

@@ -259,6 +259,7 @@ def test_a_command_without_a_name_says_where_the_names_are(
         ("rules", "No such command 'rules'; 'everstep findings' lists what the rules have found"),
         ("stop llama", "'everstep job NAME stop' does that to a job"),
         ("kill llama", "'everstep job NAME stop' does that to a job"),
+        ("read-log kern.log", "'everstep-agent read-log FILE' finds the faults of a node"),
         ("nodse", "'nodes'"),
         ("qwertz", "No such command 'qwertz'; 'everstep help' lists all commands"),
         ("maintenance end 4", "there is: everstep maintenance add, everstep maintenance"),

@@ -83,12 +83,13 @@ def test_every_mistake_is_reported_at_once_with_the_nearest_key(tmp_path: Path) 
         'probe_intervall_s = 3\nprobe_timeout_s = "soon"\nmode = "auto"\nquiet = 1\npeers = [1]\n'
         "[limits]\nslot = 2\nwait_s = true\n",
     ) == [
-        "probe_intervall_s: unknown key; did you mean probe_interval_s?",
+        "probe_intervall_s: unknown key; did you mean probe_interval_s?"
+        " docs/configuration.md lists all",
         "probe_timeout_s: expected a number, got 'soon'",
         "mode: expected one of 'observe', 'enforce', got 'auto'",
         "peers[0]: expected a string, got 1",
         "quiet: expected true or false, got 1",
-        "limits.slot: unknown key; did you mean limits.slots?",
+        "limits.slot: unknown key; did you mean limits.slots? docs/configuration.md lists all",
         "limits.wait_s: expected a number, got True",
         "controller: missing; expected a string",
     ]
@@ -112,9 +113,42 @@ def test_a_table_that_is_no_table_is_a_mistake(tmp_path: Path) -> None:
     ]
 
 
-def test_a_key_like_no_other_lists_the_known_ones(tmp_path: Path) -> None:
-    (problem,) = _problems(tmp_path, 'controller = "c:1"\n[limits]\nzzz = 1\n')
-    assert problem == "limits.zzz: unknown key; known here: slots, wait_s"
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("[limits]\nzzz = 1", "limits.zzz: unknown key; docs/configuration.md lists all"),
+        # As many as are alike.
+        ("[limits]\nslot_s = 1", "limits.slot_s: unknown key; did you mean limits.slots? docs/"),
+        ("probe_s = 1", "did you mean probe_timeout_s or probe_interval_s? docs/"),
+        # A key in the wrong table is named with its own, whatever is like it there.
+        ("wait_s = 1", "wait_s: unknown key; did you mean limits.wait_s? docs/"),
+        ("wait = 1", "wait: unknown key; docs/"),
+        ("wait_ss = 1", "wait_ss: unknown key; did you mean limits.wait_s? docs/"),
+        ("[limits]\nquiet = true", "did you mean quiet before the first [table]? docs/"),
+        ("[limits.name]\na = 1", "did you mean name before the first [table]? docs/"),
+    ],
+)
+def test_a_key_that_is_not_known_is_told_with_the_few_that_may_be_meant(
+    tmp_path: Path, text: str, hint: str
+) -> None:
+    (problem,) = _problems(tmp_path, f'controller = "c:1"\n{text}\n')
+    assert hint in problem
+
+
+def test_of_many_keys_that_are_alike_three_are_named(tmp_path: Path) -> None:
+    @dataclass(frozen=True, slots=True)
+    class Alike:
+        limit_a: int = 0
+        limit_b: int = 0
+        limit_c: int = 0
+        limit_d: int = 0
+
+    (tmp_path / "a.toml").write_text("limit_e = 1\n", encoding="utf-8")
+    with pytest.raises(ConfigError) as caught:
+        load(Alike, tmp_path / "a.toml", "docs/alike.md lists all")
+    (problem,) = caught.value.problems
+    assert problem.count("limit_") == 4
+    assert problem.endswith("? docs/alike.md lists all")
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,8 @@ def _rows(count: int, seed: int = 0, first: int = 0) -> list[RankRow]:
             phase=chance.choice(_PHASES),
             own=chance.choice([0, chance.getrandbits(59)]),
             role=chance.choice(("", "stage 1", "stage 2")),
+            printed=(printed := chance.choice([None, chance.getrandbits(40)])),
+            printed_ms=0 if printed is None else chance.getrandbits(20),
         )
         for place in range(count)
     ]
@@ -41,10 +43,10 @@ def test_what_is_packed_is_read_again_also_over_the_wire() -> None:
 
 def test_columns_of_an_agent_that_knows_nothing_of_own_work_are_read() -> None:
     rows = _rows(8)
-    old = replace(pack_ranks("llama-1", 7, rows), own=b"", roles=(), rank_roles=b"")
+    old = replace(pack_ranks("llama-1", 7, rows), own=b"", roles=(), rank_roles=b"", printed=b"")
     found = list(unpack_ranks(old))
     assert [(one.rank, one.step) for one in found] == [(one.rank, one.step) for one in rows]
-    assert {(one.own, one.role) for one in found} == {(0, "")}
+    assert {(one.own, one.role, one.printed) for one in found} == {(0, "", None)}
 
 
 def test_a_time_beyond_what_fits_is_the_longest() -> None:

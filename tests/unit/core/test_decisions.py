@@ -138,12 +138,12 @@ class Story:
                 self.tell(event)
         self.progress(0)
 
-    def progress(self, step: int) -> None:
+    def progress(self, step: int) -> list[actions.Action]:
         generation = self.core.state.newest("j").generation.number
         row = events.JobProgressed(
             job="j", generation=generation, first_step=step, end_ns=(self.now_ns,), stall_ns=(0,)
         )
-        self.tell(row)
+        return self.tell(row)
 
     def exit_rank(self, node: str) -> list[actions.Action]:
         generation = self.core.state.newest("j").generation.number

@@ -290,3 +290,18 @@ def test_how_far_each_rank_is_has_its_phase() -> None:
     first, second = node.judge.progress(node.now_ns)
     assert (first.rank, first.step, first.median_ms, first.p99_ms) == (4, 9, 1000, 1000)
     assert (first.since_ms, first.phase, second.phase) == (2000, "forward", "")
+
+
+def test_what_each_rank_prints_itself_is_told_beside_the_steps_of_the_job() -> None:
+    node = Node()
+    node.watch(ranks=_RANKS, printed=(8, 8))
+    node.steps([1.0] * 5)
+    node.watch(ranks=_RANKS, printed=(13, 8))
+    node.wait(20, ranks=_RANKS, printed=(13, 8))
+    told = list(node.judge.progress(node.now_ns))
+    assert [(one.step, one.printed, one.printed_ms) for one in told] == [
+        (4, 12, 20_000),
+        (4, 7, 25_000),
+    ]
+    node.judge.begin(2, _RANKS)
+    assert {one.printed for one in node.judge.progress(node.now_ns)} == {None}

@@ -34,7 +34,7 @@ class _World:
             self.done += moves
             for rank in self.ranks:
                 rank.read_once(self.now_ns)
-            self.watch.advance(self.done)
+            self.watch.advance({0: self.done})
 
     @property
     def newest(self) -> RanksWatched:

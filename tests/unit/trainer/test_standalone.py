@@ -1,12 +1,15 @@
 """A launcher's own services: their configuration, and what is told of the ledger."""
 
 import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from everstep.launch.standalone import supervisor
 from everstep.launch.standalone.own_services import OwnServices, ledger_line, ledger_words
+from everstep.launch.standalone.supervisor import Sight, StartError, StartPatience
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import load
 from everstep_controller.config import ControllerConfig
@@ -41,6 +44,91 @@ def test_a_connection_is_told_from_a_socket_that_listens(tmp_path: Path) -> None
     table.write_text(_SOCKETS)
     assert not supervisor.is_connected(Path("/tmp/e one/c.sock"), table)
     assert supervisor.is_connected(Path("/tmp/e two/c.sock"), table)
+
+
+_LISTEN, _CONNECT = "its controller to listen", "its agent to connect to the controller"
+
+
+def _waited(sight: Callable[[float], Sight], until_s: int) -> list[tuple[int, str]]:
+    """Return what people are told of a start, and when, second by second."""
+    patience, told = StartPatience(0.0, sight(0)), []
+    for now_s in range(1, until_s + 1):
+        if patience.is_due(now_s):
+            try:
+                words = patience.judge(now_s, sight(now_s))
+            except StartError as error:
+                return [*told, (now_s, f"failed: {error}")]
+            if words:
+                told.append((now_s, words))
+    return told
+
+
+def test_a_start_that_takes_long_is_told_after_ten_seconds_and_then_rarely() -> None:
+    told = _waited(lambda now_s: Sight(_LISTEN, busy_s=0.5 * now_s, printed_bytes=0), 140)
+    assert [at_s for at_s, _ in told] == [10, 70, 130]
+    assert told[0][1] == f"starting takes long: for 10 s now it waits for {_LISTEN}"
+
+
+def test_a_start_of_which_nothing_goes_on_is_given_up_with_what_it_waited_for() -> None:
+    # Both are up, idle, and do not find each other.
+    told = _waited(lambda now_s: Sight(_CONNECT, busy_s=0.02 * now_s, printed_bytes=80), 600)
+    words = f"waited 60 s for {_CONNECT}, and nothing of them has gone on for 60 s"
+    assert told[-1] == (60, f"failed: {words}")
+
+
+@pytest.mark.parametrize(
+    "sight",
+    [
+        lambda now_s: Sight(_LISTEN, 0.0, printed_bytes=int(now_s) // 50),
+        lambda now_s: Sight(_LISTEN if now_s < 50 else _CONNECT, 0.0, 0),
+        lambda now_s: Sight(_LISTEN, busy_s=0.25 * now_s, printed_bytes=0),
+    ],
+    ids=["prints", "comes further", "works"],
+)
+def test_a_start_of_which_something_goes_on_is_waited_for(sight: Callable[[float], Sight]) -> None:
+    assert all("failed" not in words for _, words in _waited(sight, 100))
+
+
+def test_no_start_is_waited_for_without_end() -> None:
+    at_s, words = _waited(lambda now_s: Sight(_LISTEN, busy_s=now_s, printed_bytes=0), 3600)[-1]
+    assert (at_s, words) == (1800, f"failed: waited 1800 s for {_LISTEN}")
+
+
+def test_what_a_start_waits_for_is_read_off_its_sockets(tmp_path: Path) -> None:
+    table = tmp_path / "unix"
+    table.write_text("Num RefCount Protocol Flags Type St Inode Path\n")
+    assert supervisor.missing(tmp_path, table) == _LISTEN
+    controller = tmp_path / supervisor.CONTROLLER_SOCKET
+    table.write_text(f"0: 00000002 00000000 00010000 0001 01 1 {controller}\n")
+    assert supervisor.missing(tmp_path, table) == "its agent to listen"
+    agent = tmp_path / supervisor.AGENT_SOCKET
+    agent.parent.mkdir()
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(agent))
+        server.listen()
+        assert supervisor.missing(tmp_path, table) == _CONNECT
+        with table.open("a") as more:
+            more.write(f"0: 00000003 00000000 00000000 0001 03 2 {controller}\n")
+        assert supervisor.missing(tmp_path, table) == ""
+
+
+def test_work_is_counted_of_all_processes_of_a_group_and_of_no_others(tmp_path: Path) -> None:
+    for pid, group, ran_ns in ((7, 7, 10**9), (8, 7, 2 * 10**9), (9, 9, 5 * 10**9)):
+        (tmp_path / str(pid)).mkdir()
+        (tmp_path / f"{pid}/stat").write_text(f"{pid} (a ) b) S 1 {group} {group} 0 -1\n")
+        (tmp_path / f"{pid}/schedstat").write_text(f"{ran_ns} 500000000 12\n")
+    (tmp_path / "6").mkdir()
+    (tmp_path / "6/stat").write_text("")  # it has just ended
+    assert supervisor.busy_s({7}, tmp_path) == 4.0
+
+
+def test_of_a_start_that_failed_the_logs_are_left_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "controller").mkdir()
+    (tmp_path / "controller/journal.sqlite").write_text("x")
+    for name, text in (("agent.log", "it failed"), ("controller.log", ""), ("agent.toml", "a = 1")):
+        (tmp_path / name).write_text(text)
+    assert supervisor.keep_logs(tmp_path) == [tmp_path / "agent.log"]
+    assert list(tmp_path.iterdir()) == [tmp_path / "agent.log"]
 
 
 def test_sockets_fit_into_the_folder_wherever_temporary_files_go(tmp_path: Path) -> None:

@@ -260,6 +260,8 @@ class SeenSteps:
         self._tell = tell
         self._generation = 0
         self._newest = -1
+        # The newest that each rank has printed itself.
+        self.of_ranks: dict[int, int] = {}
         self._pending: deque[StepSeen] = deque(maxlen=_SEEN_MAX)
         self._next_ns = 0
 
@@ -270,11 +272,12 @@ class SeenSteps:
 
     def begin(self, generation: int) -> None:
         """Another generation starts."""
-        self._generation, self._newest = generation, -1
+        self._generation, self._newest, self.of_ranks = generation, -1, {}
         self._pending.clear()
 
-    def seen(self, step: int) -> None:
+    def seen(self, rank: int, step: int) -> None:
         """A rank said that it has completed a step."""
+        self.of_ranks[rank] = max(step, self.of_ranks.get(rank, -1))
         if step <= self._newest:
             return
         self._newest, now_ns = step, boot_ns()

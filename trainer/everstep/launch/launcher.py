@@ -129,7 +129,7 @@ class Launcher:
             self._recent.close()
             self._evidence.close()
             self._link.drop()
-        for line in self._last_words:
+        for line in filter(None, (*self._last_words, self._leaving.last_words())):
             self._terminal.say(line)
         return code
 
@@ -161,7 +161,7 @@ class Launcher:
             self._looks.advance()
             self._recent.advance()
             self._evidence.advance()
-            self._generation.watch.advance(self._generation.steps.newest)
+            self._generation.watch.advance(self._generation.steps.of_ranks)
             if self._exit_code is None:
                 self._words.say_due()
                 self._notice_loss()
@@ -335,10 +335,10 @@ class Launcher:
         return max(grace_s, self._leaving.ranks_s()), self._leaving.for_ranks(self._leaving.asked)
 
     def _on_end(self, end: End) -> None:
-        self._leaving.wait_no_longer()
         if self._options.own_services:
             end = replace(end, reason=without_memory(end.reason))
         told = last_words(self._options.job, end, self._generation.failure)
+        self._leaving.heard_end(told[-1])
         self._end(self._leaving.exit_code(succeeded=end.succeeded), told)
 
     def _end(self, code: int, words: list[str], number: signal.Signals = signal.SIGTERM) -> None:
@@ -362,16 +362,16 @@ class Launcher:
             self._leaving.wait_no_longer()
             self._generation.stop(0.0)
         elif self._leaving.asked is not None:
-            self._leave(number)
+            self._leave(number, again=True)
             self._generation.stop(0.0)
         elif self._generation.stopped or not self._leaving.ask(number):
             self._leave(number)
         else:
             self._generation.hold()
 
-    def _leave(self, number: signal.Signals) -> None:
+    def _leave(self, number: signal.Signals, *, again: bool = False) -> None:
         """Leave the job, whatever becomes of its last step."""
-        words = self._leaving.by(number)
-        self._end(128 + number, [words], self._leaving.for_ranks(number))
+        self._leaving.by(number, again=again)
+        self._end(128 + number, [], self._leaving.for_ranks(number))
         if self._leaving.only_here(number):
             self._generation.stop(0.0)

@@ -52,7 +52,7 @@ def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
 
 def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
     """Launch with a controller and an agent that are there for this job only."""
-    with own_services() as services:
+    with own_services(terminal.say) as services:
         terminal.say(
             "no agent runs on this node: this job has its own, and a controller, until it ends;"
             f" their logs are in {services.folder}"

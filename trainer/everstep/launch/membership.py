@@ -55,6 +55,9 @@ class Departure:
         self.asked: signal.Signals | None = None
         # Until then a launcher that leaves waits for the agent to say that all is stored.
         self._stored_by = 0.0
+        # The last words, and what a person should know of the last step: why it was not asked for,
+        # and what is not known of it.
+        self._words = self._unasked = self._unknown = ""
 
     def begin(self, number: signal.Signals) -> bool:
         """Note a signal; return whether it only repeats the one that came a moment ago."""
@@ -70,7 +73,8 @@ class Departure:
     def ask(self, number: signal.Signals) -> bool:
         """Ask that the last step be saved before the end; return whether there is time for that."""
         grace = self._grace
-        if grace.seconds < _ASK_MIN_S or self.only_here(number) or not self._link.connected:
+        if self.only_here(number) or (unasked := self._why_unasked()):
+            self._unasked = "" if self.only_here(number) else unasked
             return False
         within_ns = round((grace.seconds - self._reserve_s()) * 1e9)
         self._link.send(EndAsked(number.name, within_ns))
@@ -81,6 +85,17 @@ class Departure:
             "its last step is saved first; another signal ends it at once"
         )
         return True
+
+    def _why_unasked(self) -> str:
+        """Return why there is nobody to ask, or no time; "": there is."""
+        if not self._link.connected:
+            return "this node's agent is away, so nobody was asked to save its last step"
+        grace = self._grace
+        if grace.seconds < _ASK_MIN_S:
+            return (
+                f"{grace.seconds:g} s ({grace.set_by or '--grace'}) are too few to save a step in"
+            )
+        return ""
 
     def due_in_s(self, *, stopped: bool) -> float | None:
         """Return how long the controller's word is waited for; None: it is not.
@@ -110,20 +125,39 @@ class Departure:
         """Return whether the job goes on without this node after such a signal."""
         return number in self._options.leaves_on or (self._goes_down and number == signal.SIGTERM)
 
-    def by(self, number: signal.Signals) -> str:
-        """Leave on a signal; return the last words."""
+    def by(self, number: signal.Signals, *, again: bool = False) -> None:
+        """Leave on a signal; ``again``: it came once more, and nothing is waited for."""
         if self.only_here(number):
             # Nothing is told: the agent sees this process end, and the job goes on without it.
             self._link.drop()
             why = (
                 f"{number.name}, because the machine shuts down" if self._goes_down else number.name
             )
-            return f"this node left job {self._options.job} on {why}"
+            self._words = f"this node left job {self._options.job} on {why}"
+            return
+        self._words = f"job {self._options.job}: left on {number.name}"
+        if self.asked is not None:
+            self._unknown = self._why_unknown(again=again)
         self._link.send(LauncherLeft(f"interrupted by its user ({number.name})", by_user=True))
-        if self._options.keep.storage and self.asked is None:
+        if self._options.keep.storage and self.asked is None and self._link.connected:
             self._stored_by = self._monotonic() + _STORAGE_WAIT_S
             self._say("waiting for the newest step to be stored; Ctrl-C: do not wait")
-        return f"job {self._options.job}: left on {number.name}"
+            self._unknown = "nobody said that its newest step is stored"
+
+    def _why_unknown(self, *, again: bool) -> str:
+        """Return why a launcher that has asked for the last step leaves without having heard."""
+        if again:
+            why = "at once, by another signal"
+        elif not self._link.connected:
+            why = "this node's agent went away before it said so"
+        else:
+            waited_s = self._monotonic() - (self._at_s or 0.0)
+            why = f"the controller did not say so within {waited_s:.0f} s"
+        return f"whether its last step is saved is not known: {why}"
+
+    def last_words(self) -> str:
+        """Return what a launcher that left by a signal says last."""
+        return "; ".join(filter(None, (self._words, self._unasked, self._unknown)))
 
     def for_ranks(self, number: signal.Signals | None) -> signal.Signals:
         """Return the signal that the ranks get first."""
@@ -135,8 +169,16 @@ class Departure:
             return 0
         return 1 if self.asked is None else 128 + self.asked
 
+    def heard_end(self, told: str) -> None:
+        """The controller says how the job ended, in words; nothing is waited for any more."""
+        self._stored_by, self._unknown = 0.0, ""
+        if self._words:
+            self._words = told
+
     def wait_no_longer(self) -> None:
-        """All is stored, or the user has had enough."""
+        """The user has had enough."""
+        if self.left_s():
+            self._unknown = "that its newest step is stored was not waited for"
         self._stored_by = 0.0
 
     def left_s(self) -> float:

@@ -68,7 +68,7 @@ class RankRecipe:
         start: Start,
         local_rank: int,
         terminal: Terminal,
-        seen: Callable[[int], None],
+        seen: Callable[[int, int], None],
         keep: Callable[[int, bytes], None],
     ) -> WorkerPlan:
         """Return how to start one rank.
@@ -81,7 +81,7 @@ class RankRecipe:
         def look(line: bytes) -> None:
             keep(rank, line)
             if (step := finder.find(line)) is not None:
-                seen(step)
+                seen(rank, step)
 
         named = line_prefix(self.environ, self.access.role, rank, local_rank)
         prefix = named.encode(errors="surrogateescape")

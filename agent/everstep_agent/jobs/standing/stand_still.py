@@ -112,6 +112,8 @@ class StandStill:
         self._watched: RanksWatched | None = None
         self._heard_ns = self._judged_ns = 0
         self._pauses: dict[int, str] = {}
+        # The newest step that each rank has printed, and when that was heard of first.
+        self._printed: dict[int, tuple[int, int]] = {}
         # Since when, as was told; None: nothing was.
         self._told_ns: int | None = None
         self._told_young = False
@@ -147,6 +149,9 @@ class StandStill:
         """The launcher told how its ranks stand."""
         if watched.generation == self.generation:
             self._watched, self._heard_ns = watched, now_ns
+            for rank, printed in zip(watched.ranks, watched.printed, strict=False):
+                if printed and self._printed.get(rank, (-1, 0))[0] != printed - 1:
+                    self._printed[rank] = (printed - 1, now_ns)
 
     def judge(self, now_ns: int) -> RanksStandStill | RanksGoOn | None:
         """Return what is to be told to the controller at this moment; None: nothing."""
@@ -245,6 +250,7 @@ class StandStill:
         phases, own, roles = _phases(self._watched), _own(self._watched), _roles(self._watched)
         for rank, gaps in self._gaps.items():
             since_ns = max(0, now_ns - gaps.at_ns) if gaps.step is not None else 0
+            printed, printed_ns = self._printed.get(rank, (None, 0))
             yield RankRow(
                 rank=rank,
                 step=gaps.step,
@@ -254,6 +260,8 @@ class StandStill:
                 phase=phases.get(rank, self._pauses.get(rank, "")),
                 own=own.get(rank, 0),
                 role=roles.get(rank, ""),
+                printed=printed,
+                printed_ms=max(0, now_ns - printed_ns) // _MS if printed is not None else 0,
             )
 
 

@@ -53,6 +53,8 @@ class AdminSources:
     slowness: Callable[[JobRecord], LiveFinding]
     collectives: Callable[[JobRecord], Awaitable[SeenLook | None]]
     trouble: Callable[[], ShellTrouble]
+    # Which ranks of a job that runs print steps; "": they tell them otherwise.
+    printed: Callable[[JobRecord], str]
 
 
 class Queries:
@@ -64,6 +66,7 @@ class Queries:
         self._kernel = sources.kernel
         self._history = sources.history
         self._trouble = sources.trouble
+        self._printed = sources.printed
         self._log = log
         self._snapshots = snapshots
         self._started_ns = sources.runtime.now_ns()
@@ -117,7 +120,7 @@ class Queries:
             raise UnknownNameError(f"no node or job named {name!r}")
         kind = "node" if isinstance(subject, NodeRecord) else "job"
         paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
-        answer = explain(subject, paused, _more(state, subject))
+        answer = explain(subject, paused, self._more(subject))
         if state.halted:
             answer += f"; this is what was known before the controller halted: {state.halted}"
         return admin_pb2.WhyReply(
@@ -132,6 +135,11 @@ class Queries:
             hang=messages.hang_line(subject) if isinstance(subject, JobRecord) else None,
         )
 
+    def _more(self, subject: NodeRecord | JobRecord) -> Iterator[str]:
+        if isinstance(subject, JobRecord) and (printed := self._printed(subject)):
+            yield printed
+        yield from _more(self._runtime.state, subject)
+
     def jobs(self) -> admin_pb2.ListJobsReply:
         """Return the newest job of each name and those that wait to begin, running ones first."""
         state, now_ns = self._runtime.state, self._runtime.now_ns()
@@ -145,6 +153,8 @@ class Queries:
         state, now_ns = self._runtime.state, self._runtime.now_ns()
         job = self._job(name)
         detail = messages.job_detail(state, job, now_ns)
+        if printed := self._printed(job):
+            detail.summary.reason += f"; {printed}"
         if state.is_current(job):
             self._snapshots.complete(detail)
         return detail

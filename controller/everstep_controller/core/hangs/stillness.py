@@ -137,12 +137,19 @@ def _sentence(now_ns: int, job: JobRecord) -> str:
     told = job.generation.still.values()
     still_s = (now_ns - max(one.since_ns for one in told)) / _S
     usual_s = max(one.usual_ns for one in told) / _S
-    step = job.lineage.last_step
+    step = _newest_step(job)
     after = "" if step is None else f" since step {step}"
     blind = next((one.blind for one in told if one.blind), "")
     what = "no step" if blind else "no step and no collective"
     unseen = f"; collectives are not seen: {blind}" if blind else ""
     return f"{what} for {still_s:.1f} s{after} (usual: at most {usual_s:.1f} s){unseen}"
+
+
+def _newest_step(job: JobRecord) -> int | None:
+    """Return the newest step of all ranks: where each node tells its own, before the row of it."""
+    told = [one.step for one in job.generation.still.values() if one.step is not None]
+    of_all = min(told) if len(told) == len(job.generation.members) else None
+    return max((one for one in (of_all, job.lineage.last_step) if one is not None), default=None)
 
 
 HANDLERS: Handlers = {

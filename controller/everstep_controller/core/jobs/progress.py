@@ -8,6 +8,7 @@ A generation that has not made its first steps is not judged.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from statistics import median_low
 from types import MappingProxyType
 
@@ -36,7 +37,7 @@ from everstep_controller.core.jobs import (
     unsaved,
     withdrawal,
 )
-from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING, JobEvent
+from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, Generation, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
 from everstep_controller.core.nodes import health
@@ -164,8 +165,12 @@ def _count_steps(turn: Turn, job: JobRecord, event: JobProgressed) -> None:
 
 
 def _learn_resumption(turn: Turn, job: JobRecord, event: JobProgressed) -> None:
-    """Learn from its first step where a job goes on that was restarted without a snapshot."""
-    if not event.end_ns or restore_point.undecided_step(job) is None:
+    """Learn from its first step where a job goes on that was restarted without a snapshot.
+
+    Steps that come once its stop was ordered were made before, and tell nothing of what follows.
+    """
+    began = job.state in BEGINNING and bool(event.end_ns)
+    if not began or restore_point.undecided_step(job) is None:
         return
     job.news.resumed = (event.first_step, job.ledger.steps[-1].step)
     incident = open_incident(turn.state, job)
@@ -251,17 +256,46 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     news, generation = job.news, job.generation
     if news.phase is not None and job.state in ACTIVE:
         _enter_phase(turn, job, news.phase)
-    if news.resumed is not None:
+    if news.resumed is not None and job.state in ACTIVE:
         turn.announce(job.name, "JobResumed", _resumed_sentence(job, *news.resumed))
     if news.new_step is not None:
         _end_incident(turn, job, news.new_step, news.new_step_ns)
     if news.stepped:
-        transition.move_job(turn, job, JobEvent.PROGRESSED, "all ranks make steps")
+        _go_on(turn, job)
     if TimerKind.STALLED in news.due:
         _judge_stall(turn, job)
     unsaved.reconcile_job(turn, job)
     if job.state in ACTIVE and len(generation.finished) == len(generation.members):
         ending.finish_job(turn, job, _all_well(job))
+
+
+def _go_on(turn: Reconciliation, job: JobRecord) -> None:
+    """Take a job on of which no step was known of late; rows of steps before a stall end none."""
+    # Of a script that only prints its steps, they are those of whichever rank prints first.
+    reason = "all ranks make steps" if _all_have_called_in(job) else "it makes steps"
+    if job.state is JobState.STALLED:
+        if transition.told_late(job):
+            job.hang.onset_ns = job.ledger.steps[-1].end_ns
+            return
+        reason += _stood_words(job)
+    transition.move_job(turn, job, JobEvent.PROGRESSED, reason)
+
+
+def _all_have_called_in(job: JobRecord) -> bool:
+    """Return whether all ranks tell of themselves: then a step is one that all have completed."""
+    counts = job.generation.phase_counts
+    return sum(counts.get(phase, 0) for phase in (Phase.ATTACHED, Phase.RESTORED)) >= len(
+        job.generation.members
+    )
+
+
+def _stood_words(job: JobRecord) -> str:
+    """Return how long a job stood still that makes steps again, and with which it went on."""
+    made = list(takewhile(lambda one: one.end_ns > job.hang.onset_ns, reversed(job.ledger.steps)))
+    if not made:
+        return " again"
+    stood_s = (made[-1].end_ns - job.hang.onset_ns) / _S
+    return f" again, from step {made[-1].step} on, after {stood_s:.1f} s without one"
 
 
 def _end_incident(turn: Reconciliation, job: JobRecord, step: int, end_ns: int) -> None:

@@ -52,7 +52,7 @@ def _note_stall(turn: Reconciliation, job: JobRecord, before: JobState) -> None:
     if before is JobState.WARMING and job.state is JobState.RUNNING:
         warmup_ns = turn.now_ns - job.since_ns
         job.recovery.longest_warmup_ns = max(job.recovery.longest_warmup_ns, warmup_ns)
-    if before is JobState.STALLED and job.state is JobState.RUNNING and not _told_late(job):
+    if before is JobState.STALLED and job.state is JobState.RUNNING and not told_late(job):
         stood_ns = turn.now_ns - job.hang.onset_ns
         remember_stand(job, stood_ns, turn.now_ns)
     job.hang = Hang()
@@ -76,7 +76,7 @@ def remember_stand(job: JobRecord, stood_ns: int, now_ns: int) -> None:
         job.recovery.usual_stands = stands_with(known, places, stood_ns, now_ns)
 
 
-def _told_late(job: JobRecord) -> bool:
+def told_late(job: JobRecord) -> bool:
     """Return whether a step ends a stall that all nodes had made when they said to stand still."""
     told, last = job.generation.still.values(), job.lineage.last_step
     all_stand = len(told) + len(job.generation.finished) >= len(job.generation.members)

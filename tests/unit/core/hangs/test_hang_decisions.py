@@ -122,9 +122,17 @@ def test_steps_that_were_made_before_a_node_stood_still_are_told_after_it() -> N
     for node, report in zip(("n0", "n1"), made, strict=True):
         story.tell(events.Reported(story.origin(node), story.now_ns, report, "j"))
     assert story.state_of_job() is JobState.STALLED
-    story.progress(number + 1)
+    assert f"since step {number + 1} (usual" in story.job.reason
+    assert not told(story.progress(number + 1)), "it has made no step since it was told to stand"
     assert story.state_of_job() is JobState.STALLED
-    story.progress(number + 2)
+    assert story.job.hang.onset_ns == story.job.ledger.steps[-1].end_ns
+    story.now_ns = story.job.ledger.steps[-1].end_ns + 30 * S
+    ((reason, message),) = told(story.progress(number + 2))
+    assert reason == "JobRunning"
+    assert message == (
+        f"j is running: all ranks make steps again, from step {number + 2} on,"
+        " after 30.0 s without one"
+    )
     assert story.state_of_job() is JobState.RUNNING
 
 

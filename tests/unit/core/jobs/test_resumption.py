@@ -58,6 +58,17 @@ def test_what_has_to_be_made_again_is_known_at_the_first_step_and_not_before() -
     assert len(sentences) == 2
 
 
+def test_of_ranks_that_nobody_hears_it_is_not_said_that_all_make_steps() -> None:
+    world = _Unchanged()
+    assert world.job.reason == "it makes steps"
+    for node in world.job.generation.members:
+        phase = reports.PhaseReached(1, reports.Phase.ATTACHED)
+        world.story.tell(events.Reported(world.story.origin(node), world.story.now_ns, phase, "j"))
+    world.job.state = JobState.STALLED
+    world.story.progress(116)
+    assert world.job.reason.startswith("all ranks make steps again")
+
+
 def test_people_are_told_with_which_step_it_goes_on() -> None:
     world = _Unchanged()
     world.fail()
@@ -70,6 +81,36 @@ def test_people_are_told_with_which_step_it_goes_on() -> None:
     assert f"j goes on with step 100 by itself: {again}" in said
     (incident,) = world.story.incidents
     assert (incident.step_restored, incident.step_resumed) == (None, 100)
+
+
+def _row(world: _Unchanged, generation: int, *steps: int) -> list[str]:
+    """Tell of consecutive steps that end now; return what people are told of it."""
+    ends = (world.story.now_ns,) * len(steps)
+    row = events.JobProgressed(
+        job="j", generation=generation, first_step=steps[0], end_ns=ends, stall_ns=(0,) * len(steps)
+    )
+    told = world.story.tell(row)
+    return [one.message for one in told if isinstance(one, actions.Announce)]
+
+
+def test_steps_that_are_told_late_while_a_job_is_stopped_are_no_resumption() -> None:
+    world = _Unchanged()
+    world.story.exit_rank("n1")
+    assert world.job.state is JobState.STOPPING
+    assert not [said for said in _row(world, 1, 116, 117) if "goes on" in said]
+    (incident,) = world.story.incidents
+    assert (incident.step_before, incident.step_resumed) == (117, None)
+    # The same of a generation of which no step was known when its stop was ordered.
+    world.story.stop_all()
+    world.start()
+    world.story.exit_rank("n1")
+    assert world.job.state is JobState.STOPPING
+    assert not [said for said in _row(world, 2, 100) if "goes on" in said]
+    assert world.job.ledger.step_count == 100  # the ledger takes them back all the same
+    world.story.stop_all()
+    world.start()
+    again = "what it had made from there on, up to step 99, is made again"
+    assert f"j goes on with step 90 by itself: {again}" in _row(world, 3, 90)
 
 
 def test_a_second_fault_takes_back_only_what_is_made_again() -> None:

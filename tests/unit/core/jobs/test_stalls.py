@@ -56,7 +56,14 @@ def test_a_job_without_a_step_is_shown_as_stalled_once_and_runs_with_the_next_on
     assert reason == "JobStalled"
     assert "no step for 60 s since step 4, which took 0.6 s" in message
     assert story.state_of_job() is JobState.STALLED
-    story.progress(5)
+    stood_s = (story.now_ns - story.job.ledger.steps[-1].end_ns) / S
+    assert told(story.progress(5)) == [
+        (
+            "JobRunning",
+            "j is running: all ranks make steps again, from step 5 on,"
+            f" after {stood_s:.1f} s without one",
+        )
+    ]
     assert story.state_of_job() is JobState.RUNNING
     assert story.open_incident is None
     assert story.job.generation.number == 1

@@ -75,8 +75,8 @@ class RankWatch:
             return None
         return max(0.0, (self._due_ns - self._now_ns()) / 1e9)
 
-    def advance(self, newest_step: int) -> None:
-        """Read what is due; ``newest_step`` is the newest that a rank's output told, or -1."""
+    def advance(self, printed: Mapping[int, int]) -> None:
+        """Read what is due; ``printed`` is the newest step that the output of each rank told."""
         now_ns = self._now_ns()
         if self._pages is None or now_ns < self._due_ns:
             return
@@ -88,7 +88,9 @@ class RankWatch:
         for rank, one in facts.items():
             self._gil.observe(rank, (running[rank], one.watch_thread), one.watched_at_ns, now_ns)
         told = (one.step for one in facts.values() if one.step is not None)
-        standing = self._judge.judge(facts, max(told, default=newest_step), now_ns)
+        standing = self._judge.judge(
+            facts, max(told, default=max(printed.values(), default=-1)), now_ns
+        )
         if len(running) < self._ranks or _end(facts.values()):
             # One has ended well, or the others are about to be stopped: no collective follows.
             standing = Standing(pause=THE_END)
@@ -96,7 +98,9 @@ class RankWatch:
             self._due_ns = min(self._due_ns, standing.due_ns + 1)
         if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
             self._told, self._told_ns = standing, now_ns
-            self._tell(watched(self._generation, standing, facts, now_ns))
+            told_now = watched(self._generation, standing, facts, now_ns)
+            steps = tuple(printed.get(rank, -1) + 1 for rank in facts) if printed else ()
+            self._tell(replace(told_now, printed=steps))
 
     def tell_again(self) -> None:
         """The agent may have missed what it was told."""

@@ -7,10 +7,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from everstep.launch.processes.sweeper import IGNORED
 from everstep.launch.standalone import supervisor
@@ -51,8 +51,10 @@ class OwnServices:
 
 
 @contextlib.contextmanager
-def own_services() -> Iterator[OwnServices]:
+def own_services(say: Callable[[str], None]) -> Iterator[OwnServices]:
     """Start a controller and an agent; stop them at the end. Raises StandaloneError.
+
+    ``say`` tells people what a start waits for that takes long.
 
     When the launcher is killed, they end as well: their supervisor reads a pipe of the launcher's.
     """
@@ -65,7 +67,10 @@ def own_services() -> Iterator[OwnServices]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        word, _, rest = process.stdout.readline().strip().partition(" ")
+        word, rest = _next_words(process.stdout)
+        while word == "waiting":
+            say(f"--standalone: {rest}")
+            word, rest = _next_words(process.stdout)
         if word != "ready":
             raise StandaloneError(f"--standalone: {rest or 'nothing could be started'}")
         yield OwnServices(Path(rest))
@@ -74,6 +79,11 @@ def own_services() -> Iterator[OwnServices]:
         process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a disk that takes no file away
             process.wait(_STOP_S)
+
+
+def _next_words(said: IO[str]) -> tuple[str, str]:
+    word, _, rest = said.readline().strip().partition(" ")
+    return word, rest
 
 
 def _start_supervisor() -> "subprocess.Popen[str]":

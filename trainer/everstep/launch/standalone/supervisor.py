@@ -2,11 +2,12 @@
 
 Run by path with ``python -I -S``, in a session of its own; standard library only. It ends when its
 standard input does, by whatever closed that: so there is one way to clean up, whether the launcher
-ended, was interrupted, or was killed. On its standard output it says one line: ``ready`` and its
-folder, or ``failed`` and why.
+ended, was interrupted, or was killed. On its standard output it says ``ready`` and its folder, or
+``failed`` and why; before that ``waiting`` and for what, where the start takes long.
 """
 
 import contextlib
+import dataclasses
 import fcntl
 import json
 import os
@@ -24,9 +25,16 @@ CONTROLLER_SOCKET = "controller/controller.sock"
 AGENT_SOCKET = "run/agent.sock"
 # sun_path of unix(7) has 107 bytes for a name; this leaves room for the sockets' own.
 _PARENT_BYTES_MAX = 60
-# The interpreters' imports are nearly all of it: 1 s on an idle machine.
-_START_S = 60.0
+# The interpreters' imports are nearly all of it: 1 s on an idle machine. A slow or loaded machine
+# takes minutes, and is waited for as long as they work, or wait for a CPU.
+_STUCK_S = 60.0
+_START_MAX_S = 1800.0
 _LOOK_S = 0.05
+# So often it is looked whether they go on. A daemon that is up and idle takes a fiftieth of a CPU.
+_WINDOW_S = 10.0
+_BUSY_SHARE = 0.2
+# People are told after the first window, and then once in so long.
+_TOLD_EVERY_S = 60.0
 # The controller's answer to an agent takes milliseconds; a launcher that comes before it is told
 # that it has to wait for the controller.
 _WELCOME_S = 0.1
@@ -51,12 +59,58 @@ def why_silent(folder: Path, free_bytes: int) -> str:
     return "it said nothing"
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen of a start: what is missing yet, and what the daemons have done so far."""
+
+    missing: str
+    # Time in which they ran or waited for a CPU, and how much they have printed.
+    busy_s: float
+    printed_bytes: int
+
+
+class StartPatience:
+    """How long a start is waited for: as long as something of it goes on, within bounds. Pure."""
+
+    def __init__(self, now_s: float, sight: Sight) -> None:
+        self._began_s = self._moved_s = self._seen_s = now_s
+        self._told_s: float | None = None
+        self._sight = sight
+
+    def is_due(self, now_s: float) -> bool:
+        """Return whether it is time to look again."""
+        return now_s - self._seen_s >= _WINDOW_S
+
+    def judge(self, now_s: float, sight: Sight) -> str:
+        """Return what to tell people now; "": nothing. Raises StartError where nothing goes on."""
+        if self._goes_on(now_s, sight):
+            self._moved_s = now_s
+        self._seen_s, self._sight = now_s, sight
+        took_s = now_s - self._began_s
+        if now_s - self._moved_s >= _STUCK_S or took_s >= _START_MAX_S:
+            still_s = now_s - self._moved_s
+            idle = f", and nothing of them has gone on for {still_s:.0f} s" if still_s else ""
+            raise StartError(f"waited {took_s:.0f} s for {sight.missing}{idle}")
+        if self._told_s is not None and now_s - self._told_s < _TOLD_EVERY_S:
+            return ""
+        self._told_s = now_s
+        return f"starting takes long: for {took_s:.0f} s now it waits for {sight.missing}"
+
+    def _goes_on(self, now_s: float, sight: Sight) -> bool:
+        worked_s = sight.busy_s - self._sight.busy_s
+        news = (sight.missing, sight.printed_bytes) != (
+            self._sight.missing,
+            self._sight.printed_bytes,
+        )
+        return news or worked_s >= _BUSY_SHARE * (now_s - self._seen_s)
+
+
 class Daemon:
     """One of the two, with its log; it dies with the supervisor."""
 
     def __init__(self, name: str, folder: Path, *command: str) -> None:
         self.name = name
-        self._log = folder / f"{name}.log"
+        self.log = folder / f"{name}.log"
         self._command = command
         self.process = self._start()
 
@@ -64,7 +118,7 @@ class Daemon:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
         environ.setdefault("GRPC_VERBOSITY", "ERROR")
         shim = [sys.executable, "-I", "-S", _SHIM, str(os.getpid())]
-        with self._log.open("ab") as log:
+        with self.log.open("ab") as log:
             return subprocess.Popen(
                 [*shim, *self._command],
                 env=environ,
@@ -81,10 +135,10 @@ class Daemon:
 
     def last_line(self) -> str:
         """Return the end of what it printed; of nothing, why that may be."""
-        lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
+        lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
         said = next((line.strip() for line in reversed(lines) if line.strip()), "")
-        disk = os.statvfs(self._log.parent)
-        return said or why_silent(self._log.parent, disk.f_bavail * disk.f_frsize)
+        disk = os.statvfs(self.log.parent)
+        return said or why_silent(self.log.parent, disk.f_bavail * disk.f_frsize)
 
     def stop(self, deadline: float) -> None:
         """Wait for its end until the deadline, and kill it then."""
@@ -155,10 +209,37 @@ def answers(path: Path) -> bool:
 def is_connected(path: Path, sockets: Path = Path("/proc/net/unix")) -> bool:
     """Return whether somebody has connected to a Unix socket; it is not touched for that."""
     # proc_net(5): Num RefCount Protocol Flags Type St Inode Path. State 3 is a connection; its end
-    # at the server has the server's path.
+    # at the server has the server's path. State 1 is a socket that listens.
+    return "03" in _states(path, sockets)
+
+
+def _states(path: Path, sockets: Path) -> set[str]:
     lines = sockets.read_text(encoding="utf-8", errors="replace").splitlines()
     found = (line.split(maxsplit=7) for line in lines)
-    return any(fields[5:6] == ["03"] and fields[7:] == [str(path)] for fields in found)
+    return {fields[5] for fields in found if fields[7:] == [str(path)]}
+
+
+def missing(folder: Path, sockets: Path = Path("/proc/net/unix")) -> str:
+    """Return what the start waits for, in words; "": nothing is missing."""
+    if not _states(folder / CONTROLLER_SOCKET, sockets):
+        return "its controller to listen"
+    if not answers(folder / AGENT_SOCKET):
+        return "its agent to listen"
+    if not is_connected(folder / CONTROLLER_SOCKET, sockets):
+        return "its agent to connect to the controller"
+    return ""
+
+
+def busy_s(groups: set[int], proc: Path = Path("/proc")) -> float:
+    """Return for how long processes of these groups have run or have waited for a CPU."""
+    spent_ns = 0
+    for stat in proc.glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError, IndexError):  # one that ends meanwhile
+            # proc(5): behind the name in parentheses come the state, the parent and the group.
+            if int(stat.read_text(errors="replace").rpartition(")")[2].split()[2]) in groups:
+                # sched-stats.rst: time on a CPU, and time of waiting for one, in nanoseconds.
+                spent_ns += sum(map(int, (stat.parent / "schedstat").read_text().split()[:2]))
+    return spent_ns / 1e9
 
 
 def await_ready(folder: Path, daemons: list[Daemon]) -> bool:
@@ -166,17 +247,33 @@ def await_ready(folder: Path, daemons: list[Daemon]) -> bool:
 
     Raises StartError.
     """
-    deadline = time.monotonic() + _START_S
-    while not (answers(folder / AGENT_SOCKET) and is_connected(folder / CONTROLLER_SOCKET)):
+
+    def sight(told: str) -> Sight:
+        sizes = [daemon.log.stat().st_size for daemon in daemons]
+        return Sight(told, busy_s({daemon.process.pid for daemon in daemons}), sum(sizes))
+
+    patience = StartPatience(time.monotonic(), sight(missing(folder)))
+    while told := missing(folder):
         for daemon in daemons:
             if daemon.process.poll() is not None:
                 raise StartError(f"its {daemon.name} did not start: {daemon.last_line()}")
-        if time.monotonic() > deadline:
-            said = "; ".join(f"{daemon.name}: {daemon.last_line()}" for daemon in daemons)
-            raise StartError(f"its agent was not ready within {_START_S:g} s ({said})")
+        if patience.is_due(time.monotonic()):
+            _judge(patience, sight(told), daemons)
         if dismissed(_LOOK_S):
             return False
     return not dismissed(_WELCOME_S)
+
+
+def _judge(patience: StartPatience, sight: Sight, daemons: list[Daemon]) -> None:
+    """Go on waiting, and tell the launcher of it now and then. Raises StartError."""
+    try:
+        words = patience.judge(time.monotonic(), sight)
+    except StartError as error:
+        said = "; ".join(f"{daemon.name}: {daemon.last_line()}" for daemon in daemons)
+        raise StartError(f"{error} ({said})") from error
+    if words:
+        logs = " ".join(str(daemon.log) for daemon in daemons)
+        print("waiting", f"{words}; more is in its logs: tail {logs}", flush=True)
 
 
 def dismissed(wait_s: float | None) -> bool:
@@ -214,6 +311,17 @@ def run(folder: Path) -> None:
             daemon.stop(deadline)
 
 
+def keep_logs(folder: Path) -> list[Path]:
+    """Remove all but the logs that say something, for a start that failed; return these."""
+    kept = [log for log in sorted(folder.glob("*.log")) if log.stat().st_size]
+    for path in folder.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        elif path not in kept:
+            path.unlink(missing_ok=True)
+    return kept
+
+
 def main() -> int:
     """Run both, and remove every trace of them."""
     # What ends the launcher, and is sent to all of its processes, must not end this one first.
@@ -222,16 +330,20 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     folder = make_folder(tempfile.gettempdir())
     held = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    kept: list[Path] = []
     try:
         # systemd-tmpfiles, which removes what is old below /tmp, passes over what is locked.
         fcntl.flock(held, fcntl.LOCK_EX)
         run(folder)
     except (StartError, OSError) as error:
+        kept = keep_logs(folder)
+        more = f"; all that they said: less {' '.join(map(str, kept))}" if kept else ""
         with contextlib.suppress(OSError):  # nobody reads it any more
-            print("failed", error, flush=True)
+            print("failed", f"{error}{more}", flush=True)
         return 1
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not kept:
+            shutil.rmtree(folder, ignore_errors=True)
     return 0
 
 

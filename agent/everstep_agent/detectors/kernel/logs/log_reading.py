@@ -9,6 +9,7 @@ from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_faults.xid import XidEvent, xid_event
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
+from everstep_agent.detectors.kernel.logs.kernel_origin import is_of_kernel
 from everstep_agent.detectors.kernel.logs.log_formats import (
     FIELD_NEEDLES,
     SPACE_NEEDLES,
@@ -98,6 +99,8 @@ class LogReading:
 
     tables: FaultTables
     lines: int = 0
+    # How many lines were read as the kernel's own: by their form, or because a rule knows them.
+    kernel_lines: int = 0
     # How many lines were of other programs that only quote the kernel.
     foreign: int = 0
     # How many findings were left out because there were too many different ones already.
@@ -124,6 +127,7 @@ class LogReading:
         """Read the next lines; the same number again goes on with the line before."""
         if lines:
             self.lines = lines[-1].number
+        self.kernel_lines += len({line.number for line in lines if is_of_kernel(line.text)})
         texts = [line.text for line in lines]
         worth = _WORTH_READING.sift(texts)
         if worth:
@@ -132,12 +136,12 @@ class LogReading:
         if self._records.seen:
             whole = self._records.ordered(lines, frozenset(worth))
         for line in whole:
-            self._read(line.number, self._formats.read(line.text))
+            self._read(line)
 
     def finish(self) -> None:
         """Say that no lines come any more."""
         for line in self._records.rest():
-            self._read(line.number, self._formats.read(line.text))
+            self._read(line)
 
     def worst(self) -> Severity | None:
         """Return the worst severity of what the log does not call over; None: nothing found."""
@@ -145,13 +149,20 @@ class LogReading:
         found = (told.finding for told in self.findings.values() if told.ended_line is None)
         return max((one.severity for one in found), key=order.index, default=None)
 
-    def _read(self, number: int, line: LogLine) -> None:
+    def _read(self, raw: NumberedLine) -> None:
+        line = self._formats.read(raw.text)
         if not SIEVE.passes(line.text):
             return
+        has_its_form = is_of_kernel(raw.text)
         if line.program not in ("", _FABRIC_MANAGER):
             self.foreign += 1
+            self.kernel_lines -= has_its_form
             return
-        line = replace(line, host=self._whose(line.host))
+        known = self._judge(raw.number, replace(line, host=self._whose(line.host)))
+        self.kernel_lines += known and not has_its_form
+
+    def _judge(self, number: int, line: LogLine) -> bool:
+        """Keep what a line says; return whether it says anything."""
         node = self._node(line.host)
         boot_ns = None if line.boot_s is None else int(line.boot_s * _SECOND_NS)
         if boot_ns is not None:
@@ -165,9 +176,10 @@ class LogReading:
         if event is not None and event.code == 154:
             known = node.fatal_xids
         node.detector.standing = known.get
-        found = [Interesting(kernel_line, event)]
-        for judgement in node.detector.judge(found, DriverTruth(), node.now):
+        judgements = node.detector.judge([Interesting(kernel_line, event)], DriverTruth(), node.now)
+        for judgement in judgements:
             self._keep(judgement, number, line)
+        return event is not None or bool(judgements)
 
     def _whose(self, host: str) -> str:
         """Return the host of a line: a report of one node names it in a part of its lines only."""
