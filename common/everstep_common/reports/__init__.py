@@ -65,7 +65,14 @@ from everstep_common.reports.nodes import (
     TcpAnswer,
     TimeReply,
 )
-from everstep_common.reports.vault import PersistFailure, Standbys, Turnover, VaultCopy, VaultReport
+from everstep_common.reports.vault import (
+    PassedStep,
+    PersistFailure,
+    Standbys,
+    Turnover,
+    VaultCopy,
+    VaultReport,
+)
 
 __all__ = [
     "JOB_REPORTS",
@@ -105,6 +112,7 @@ __all__ = [
     "PairTested",
     "PeerEvidence",
     "PeerReport",
+    "PassedStep",
     "PersistFailure",
     "Phase",
     "PhaseReached",
