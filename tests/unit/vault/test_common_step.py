@@ -9,7 +9,14 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable
-from everstep_agent.vault.snapshots.slots import SlotEvent, SlotState, SlotTable, SnapshotSlot
+from everstep_agent.vault.snapshots.slots import (
+    SlotEvent,
+    SlotState,
+    SlotTable,
+    SnapshotSlot,
+    told_as_passed,
+)
+from everstep_common.reports import PassedStep
 from everstep_common.trainer_messages import Commit, Entry
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
@@ -48,6 +55,10 @@ class Node:
             for key, replica in own + [(key, True) for key in self.replicas]
         ]
 
+    def passed(self) -> list[PassedStep]:
+        step = told_as_passed(self.table.left_out, self.table.slots)
+        return [] if step is None else [PassedStep(1, self.rank, step)]
+
     def storing(self) -> list[CopyKey]:
         """Return what is to be stored, as far as the node has heard of it."""
         named = self.recoverable.storing
@@ -77,6 +88,8 @@ class Shape:
     waits: bool = False
     # Recoverable steps that are multiples of this go to storage; 0: none.
     stores: int = 0
+    # Agents tell which steps their ranks have left out.
+    tells: bool = True
 
     def gives_up(self, rank: int, step: int) -> bool:
         quiet = self.silent_from is not None and step >= self.silent_from
@@ -98,6 +111,7 @@ class Job:
         self.committed: dict[int, set[int]] = {}
         self.newest_told = -1
         self.named: set[int] = set()
+        self.dead: tuple[int, ...] = ()
 
     def do(self, kind: str, node: Node) -> None:
         getattr(self, f"_{kind}")(node)
@@ -112,6 +126,8 @@ class Job:
         grant = node.table.begin_step(step, node.recoverable)
         node.next_step += grant is not None or not self.shape.waits
         if grant is None:
+            if not self.shape.waits:
+                node.table.leave_out(step)
             return
         node.table.commit(Commit(step, grant.slot, grant.epoch, _SHARD))
         self.committed.setdefault(step, set()).add(node.rank)
@@ -133,10 +149,13 @@ class Job:
 
     def _report(self, node: Node) -> None:
         self.catalogue.replace(node.name, node.copies(), 0)
+        if self.shape.tells:
+            self.catalogue.record_passed(node.passed())
 
     def _direct(self, node: Node) -> None:
         members = [other.name for other in self.nodes]
-        found = self.catalogue.recoverable(1, members, len(members))
+        found = self.catalogue.recoverable(1, members, len(members), (), self.dead)
+        self.dead = found.dead_steps
         self.newest_told = max(self.newest_told, -1 if found.step is None else found.step)
         if self.shape.stores and found.step is not None and found.step % self.shape.stores == 0:
             self.named.add(found.step)
@@ -209,6 +228,7 @@ _Shape = st.builds(
     silent_from=st.sampled_from((None, None, 4, 12)),
     waits=st.booleans(),
     stores=st.sampled_from((0, 2, 5)),
+    tells=st.booleans(),
 )
 
 
@@ -243,10 +263,12 @@ def test_after_a_stop_the_newest_step_that_all_committed_is_restored(
 def test_a_common_step_moves_on_while_all_ranks_save(shape: Shape, pace: Pace) -> None:
     """Nothing waits for itself: with all done that is due, a newer step becomes recoverable.
 
-    Two slots are enough only for ranks that wait: two that skip could save the even and the odd
-    steps in turn, for as long as they keep the same pace.
+    Two slots are enough only for ranks that wait, or whose agents tell what they leave out: else
+    two that skip could save the even and the odd steps in turn, for as long as they keep the same
+    pace.
     """
-    job = Job(replace(shape, silent_from=None, waits=shape.waits or shape.slots == 2))
+    waits = shape.waits or (shape.slots == 2 and not shape.tells)
+    job = Job(replace(shape, silent_from=None, waits=waits))
     for _ in pace.play(job):
         pass
     before = job.newest_told
