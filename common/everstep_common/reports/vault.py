@@ -64,7 +64,7 @@ class VaultCopy:
 
 @dataclass(frozen=True, slots=True)
 class PassedStep:
-    """A rank has gone past a step: of those up to it, it has what is told here, and gets no more."""
+    """A rank has gone past a step: of those up to it, it has what is told, and gets no more."""
 
     generation: q.Generation
     rank: q.Rank
