@@ -1,10 +1,11 @@
 """A common step always exists: slots, replicas and the controller's catalogue, in any schedule."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
@@ -288,3 +289,59 @@ def test_a_step_on_its_way_to_storage_stays_until_it_is_there(shape: Shape, pace
         for node in job.nodes:
             owed[node.name] |= set(node.storing())
             assert owed[node.name] <= node.on_disk | set(node.verified())
+
+
+class _Hasty(Node):
+    """An agent that tells of what was left out although older copies are not verified yet."""
+
+    def passed(self) -> list[PassedStep]:
+        left_out = self.table.left_out
+        return [] if left_out < 0 else [PassedStep(1, self.rank, left_out)]
+
+
+def _survives(job: Job) -> bool:
+    return all(
+        max(job.whole_steps(without=lost), default=-1) >= job.newest_told for lost in job.nodes
+    )
+
+
+def _play(job: Job, nodes: Sequence[Node], *kinds: str) -> None:
+    for kind, node in itertools.product(kinds, nodes):
+        job.do(kind, node)
+
+
+@pytest.mark.parametrize(
+    ("hasty", "forgets", "newest", "survives"),
+    [
+        # What is told waits for older copies, so 1 is not dead at any time.
+        (False, True, 1, True),
+        (False, False, 1, True),
+        # Told too early, a step stays dead in which others have freed it already.
+        (True, False, 0, True),
+        # Without both, what was recoverable is freed for a step that is not there any more.
+        (True, True, 1, False),
+    ],
+)
+def test_a_step_that_was_called_dead_too_early_never_takes_the_place_of_the_recoverable_one(
+    hasty: bool, forgets: bool, newest: int, survives: bool
+) -> None:
+    job = Job(Shape(nodes=3, slots=2))
+    if hasty:
+        job.nodes = [_Hasty(node.rank, node.table) for node in job.nodes]
+    one, slow, third = job.nodes
+    _play(job, job.nodes, "train", "verify", "replicate", "report", "direct", "report", "direct")
+    assert job.newest_told == 0
+    # All but the second have 1, also on the next node; that one has committed it, and leaves 2 out.
+    _play(job, job.nodes, "train")
+    _play(job, (one, third), "verify", "replicate", "report")
+    _play(job, (one, slow), "train")
+    assert slow.table.left_out == 2
+    _play(job, (slow, one), "report")
+    _play(job, (one,), "direct")
+    if forgets:
+        job.dead = ()
+    _play(job, (slow,), "verify", "replicate", "report")
+    _play(job, (third,), "report")
+    _play(job, (slow,), "direct")
+    assert job.newest_told == newest
+    assert _survives(job) == survives
