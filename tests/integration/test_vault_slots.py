@@ -185,9 +185,11 @@ async def test_a_wait_that_failed_is_not_repeated_for_slots_of_steps_that_others
         # A newer recoverable step ends that: what is waited for then comes.
         await node.outlet.until(lambda: (1, 0, 5, False) in node.outlet.copies())
         node.direct(1, 4)
-        await rank.save(6, b"together again")
-        await rank.tell(Begin(7))
-        node.direct(1, 6)
+        # The step that was left out is not: others may have freed it.
+        assert isinstance(await rank.ask(Begin(6)), Skip)
+        await rank.save(7, b"together again")
+        await rank.tell(Begin(8))
+        node.direct(1, 7)
         assert isinstance(await rank.hear(), Slot)
 
 

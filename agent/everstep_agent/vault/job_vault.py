@@ -237,7 +237,7 @@ class JobVault:
         """Give out a slot, waiting for one; a sentence when there was none in time."""
         if memory.table.has_step(step):
             return f"step {step} is in the vault already"
-        if step <= memory.table.passed:
+        if memory.table.is_too_late(step):
             return f"step {step} comes after step {memory.table.passed}, and is not saved any more"
         try:
             async with asyncio.timeout(wait.for_s) as limit:

@@ -142,7 +142,8 @@ class Model:
     def _pass(self, number: int) -> None:
         rank, step = self.ranks[number], self.step
         if step in self.shape.skips[number] and not self.restored:
-            self._miss(number, STEP)  # its agent hears of it with the next question
+            rank.missed.add(step)  # its agent hears nothing of it
+            self._leave(number)
         elif rank.hold is not None and step > rank.hold:
             rank.granted = None  # withdrawn; its commit is refused, or its next question says so
             self.held = True
@@ -157,11 +158,11 @@ class Model:
             limit = BOUND if self.shape.protocol == "ahead" else PATIENCE
             self._later(limit, "timeout", number, what=step)
 
-    def _miss(self, number: int, later: int = 0) -> None:
-        """Leave the step out; it is told after all that the rank has committed before."""
+    def _miss(self, number: int) -> None:
+        """Find no slot; that is told after all that the rank has committed before."""
         self.ranks[number].missed.add(self.step)
         if self.shape.tells:
-            self._tell(number, later + self.shape.directive, "passed_by", self.step)
+            self._tell(number, self.shape.directive, "passed_by", self.step)
         self._leave(number)
 
     def _tell(self, number: int, ticks: int, kind: str, step: int) -> None:

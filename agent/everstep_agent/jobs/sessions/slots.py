@@ -85,7 +85,6 @@ class SlotSession:
             await self._answers.send(messages.Skip(gone))
             return
         vault, generation = self._job.vault, self._owner.generation
-        self._leave_out_before(memory, message.step)
         wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, message.step)
         if wanted != message.step:
             self._pace = self._pace.after_question(message.step, asyncio.get_running_loop().time())
@@ -102,15 +101,6 @@ class SlotSession:
             vault.thin_out(message.step)
         job.context.skips.skipped(job.facts.job, job.context.boot_ns())
         await self._answers.send(messages.Skip(answer))
-
-    def _leave_out_before(self, memory: RankMemory, step: int) -> None:
-        """Note what was to be snapshotted and was not: the rank asks for a later step."""
-        vault, passed = self._job.vault, memory.table.passed
-        if passed < 0:  # nothing is known of steps before the first one
-            return
-        due = next_snapshot_step(vault.cadence, vault.step_hold, self._owner.generation, passed + 1)
-        if due < step:
-            vault.leave_out(memory, step - 1)
 
     async def _held(self, memory: RankMemory, message: messages.Begin) -> bool:
         """Wait while a restart is planned before this step; return whether it has come."""

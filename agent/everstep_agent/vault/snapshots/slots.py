@@ -107,11 +107,15 @@ class SlotTable:
 
     @property
     def passed(self) -> int:
-        """Return the newest step that the rank has committed or left out; -1: none.
-
-        Nothing up to it is taken any more: others may have freed theirs, as they were told.
-        """
+        """Return the newest step that the rank has committed or left out; -1: none."""
         return max(self.left_out, self._committed)
+
+    def is_too_late(self, step: int) -> bool:
+        """Return whether others may have freed the step since this rank has gone past it.
+
+        The newest committed one may come again: its copy was bad.
+        """
+        return step <= self.left_out or step < self._committed
 
     def leave_out(self, step: int) -> bool:
         """The rank goes past a step without a copy of it; return whether that is news."""
