@@ -194,6 +194,25 @@ async def test_a_wait_that_failed_is_not_repeated_for_slots_of_steps_that_others
 
 
 @lived
+async def test_a_step_that_finds_no_slot_is_told_and_is_not_saved_later(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+        assert isinstance(await rank.ask(Begin(3, 0.05)), Skip)
+        await node.outlet.until(lambda: node.outlet.reports["demo"].passed)
+        told = node.outlet.reports["demo"].passed
+        assert [(one.generation, one.rank, one.step) for one in told] == [(1, 0, 3)]
+        node.direct(1, 2)
+        answer = await rank.ask(Begin(3))
+        assert isinstance(answer, Skip)
+        assert answer.reason == "step 3 comes too late: this rank is past step 3"
+        await rank.save(4, b"newer")
+        await node.outlet.until(lambda: (1, 0, 4, False) in node.outlet.copies())
+        assert not node.outlet.reports["demo"].passed
+
+
+@lived
 async def test_nobody_waits_longer_than_the_operator_allows(tmp_path: Path) -> None:
     async with (
         running(settings(tmp_path, slot_wait_max_s=0.05)) as node,

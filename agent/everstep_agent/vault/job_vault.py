@@ -238,7 +238,7 @@ class JobVault:
         if memory.table.has_step(step):
             return f"step {step} is in the vault already"
         if memory.table.is_too_late(step):
-            return f"step {step} comes after step {memory.table.passed}, and is not saved any more"
+            return f"step {step} comes too late: this rank is past step {memory.table.passed}"
         try:
             async with asyncio.timeout(wait.for_s) as limit:
                 while not memory.retired:
