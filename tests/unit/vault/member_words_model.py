@@ -254,11 +254,11 @@ class Model:
             ]
             left_out = member.left_out.get(rank, -1)
             held = HeldSteps([slot.step for slot in slots], filled, safe, left_out)
-            known = filled or ([left_out] if left_out >= 0 else [])
-            if not member.process or member.generation > 1 or not known:
+            first_known = min(filled, default=left_out)
+            if not member.process or member.generation > 1 or first_known < 0:
                 words.append(word_of_rank(member.generation, held))
                 continue
-            first = member.first_steps.setdefault(rank, min(known))
+            first = member.first_steps.setdefault(rank, first_known)
             words.append(word_of_rank(member.generation, held, first))
         known = member.recoverable
         told = known.step if known.generation == member.generation else None

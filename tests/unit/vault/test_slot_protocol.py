@@ -25,9 +25,8 @@ def _patterns(steps: int) -> list[frozenset[int]]:
     ]
 
 
-def _every(ranks: int, steps: int, **more: bool | int) -> Iterator[tuple[int, Model]]:
+def _every(ranks: int, steps: int, like: Shape) -> Iterator[tuple[int, Model]]:
     """Yield the last step that goes wrong, and what comes of it, for every such schedule."""
-    like = replace(Shape("ahead"), **more)
     patterns = _patterns(steps)
     for chosen in product(range(len(patterns)), repeat=ranks):
         skips = tuple(patterns[number] for number in chosen)
@@ -51,7 +50,7 @@ def test_ranks_that_wait_for_each_freed_slot_may_never_save_a_common_step_again(
 def test_in_every_schedule_ranks_are_in_phase_again_within_a_few_steps(
     ranks: int, steps: int, slots: int, waits: bool
 ) -> None:
-    for last, model in _every(ranks, steps, slots=slots, waits=waits):
+    for last, model in _every(ranks, steps, Shape("ahead", slots, waits=waits)):
         common = model.common_after(last)
         assert common is not None, model.shape
         assert common - last <= _BACK_MAX, model.shape
@@ -60,7 +59,8 @@ def test_in_every_schedule_ranks_are_in_phase_again_within_a_few_steps(
 
 def test_ranks_with_one_slot_to_spare_whose_agents_tell_nothing_take_turns_for_good() -> None:
     """The one takes every second of the steps at which they meet, and the other those between."""
-    runs = [model for _, model in _every(2, 3, slots=2, waits=False, tells=False)]
+    silent = Shape("ahead", slots=2, waits=False, tells=False)
+    runs = [model for _, model in _every(2, 3, silent)]
     lost = [model for model in runs if model.common_after(_FIRST + 3) is None]
     assert lost
     for model in lost:
