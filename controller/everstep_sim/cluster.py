@@ -23,7 +23,7 @@ from everstep_sim.controller import PROBE_S, SimulatedController
 from everstep_sim.fleet import JOB, SimulatedFleet
 from everstep_sim.looks import Looks
 from everstep_sim.members import MemberAgreements
-from everstep_sim.node import SimulatedNode
+from everstep_sim.node import SLOTS, SimulatedNode
 from everstep_sim.ranks import Ranks
 from everstep_sim.scheduler import DRIVER, SimulatedScheduler
 from everstep_sim.timeline import SECOND, VirtualTime
@@ -62,6 +62,8 @@ class Shape:
     steps: int = 40
     # How long a step takes as a rule. Copies and words travel for up to 0.3 s, whatever it is.
     step_s: float = 1.0
+    # How many own snapshots a rank keeps.
+    slots: int = SLOTS
     # Chance of a controller crash between the journal and each single action.
     crash_chance: float = 0.0
     # Different parts of the state, each on several ranks; 0: every rank has one of its own.
@@ -159,7 +161,7 @@ class SimulatedCluster:
         if shape.script is not None:
             return UnchangedRanks(self.fleet, self.time, job, shape.steps, shape.script)
         ranks = Ranks(self.fleet, self.time, job, shape.steps, shape.model_parts)
-        ranks.step_s = shape.step_s
+        ranks.step_s, ranks.slots = shape.step_s, shape.slots
         if shape.own_files:
             ranks.saves_alone = partial(self.vaults.save_alone, job)
         return ranks

@@ -55,6 +55,8 @@ class LocalJob:
     stores: bool = False
     stopped: int = 0
     copies: list[Copy] = field(default_factory=list)
+    # The newest step that its rank has left out because no slot was free.
+    left_out: reports.PassedStep | None = None
     # Newest generation of a directive, its steps that must stay in memory, and what follows.
     directed: int = 0
     pinned: set[int] = field(default_factory=set)
@@ -115,6 +117,7 @@ class LocalJob:
         self.copies.clear()
         self.snapshotted = True
         self.directed, self.published, self.target = 0, None, ""
+        self.left_out = None
         self.member_away, self.recoverable = False, None
         self.every, self.every_from, self.hold_after, self.absent_step = 1, 0, None, None
         for memory in (self.pinned, self.writing, self.files, self.write_faults):
@@ -143,6 +146,14 @@ class LocalJob:
         """Look which slots are free again."""
         for copy in self.committed_ns.keys() - set(self.copies):
             self.slots_taken_s.append((now_ns - self.committed_ns.pop(copy)) / 1e9)
+
+    def passed_steps(self) -> tuple[reports.PassedStep, ...]:
+        """Return what its rank has left out that is newer than its copies."""
+        out = self.left_out
+        if out is None or self.member_away or out.generation != self.newest:
+            return ()
+        own = (c.step for c in self.copies if c.generation == out.generation and not c.replica)
+        return (out,) if out.step > max(own, default=-1) else ()
 
     def free_dead(self, generation: int, steps: Collection[int]) -> None:
         """Free steps that will never be whole."""

@@ -27,6 +27,8 @@ SLOT_WAIT_S, _SLOT_WAIT_MIN_S, _SLOT_WAIT_TIMES = 5.0, 0.5, 4.0
 ANSWER_WAIT_S = 1.0
 # So long after SIGKILL a launcher waits for a rank, and an agent for the memory of its device.
 UNKILLABLE_S, RELEASE_S = 10.0, 15.0
+# A copy that is still needed is offered again to a peer that could not be reached.
+_OFFERED_AGAIN_S = 1.0
 # A rank that hangs before a phase is looked at again.
 _AGAIN_S = 0.5
 # So long ranks wait after the last step before a planned restart.
@@ -80,6 +82,8 @@ class Ranks:
         self.completed: dict[int, list[int]] = {}
         self.recoverable_step: int | None = None
         self.step_s = 1.0
+        # How many own snapshots a rank keeps.
+        self.slots = SLOTS
         # For how long a rank of a generation still holds the others back in its next step.
         self.held_s: Callable[[int], float] = lambda generation: 0.0
         # What the agent of a node does when the rank of a generation has died there.
@@ -291,7 +295,8 @@ class Ranks:
 
     def _slots_full(self, name: str, generation: int) -> bool:
         copies = self._on(name).copies
-        return sum(c.generation == generation and not c.replica for c in copies) >= SLOTS
+        own = sum(c.generation == generation and not c.replica for c in copies)
+        return own >= self.slots
 
     def _computed(self, generation: int) -> None:
         if frozen_s := self._frozen_s(generation):
@@ -332,6 +337,10 @@ class Ranks:
             self._save(node, generation, ours.step)
         elif granted and not runs:
             ours.posted[name] = ours.step
+        elif runs:
+            rank = ours.orders[name].node_rank
+            self._on(name).left_out = reports.PassedStep(generation, rank, ours.step)
+            self._fleet.report(node)
 
     def _take_answer(self, node: SimulatedNode, generation: int) -> None:
         """Let an agent that goes on take what was committed while it stood still."""
@@ -369,7 +378,11 @@ class Ranks:
     def _replicate(self, copy: Copy, peer: str) -> None:
         source, target = self._on(copy.node), self._on(peer)
         joined = not self._fleet.silent(copy.node) and not self._fleet.silent(peer)
-        if joined and copy in source.copies and target.newest <= copy.generation:
+        if copy not in source.copies:
+            return
+        if not joined:
+            self._time.after(_OFFERED_AGAIN_S, partial(self._replicate, copy, peer))
+        elif target.newest <= copy.generation:
             target.keep(copy._replace(node=peer, replica=True))
             self._fleet.report(self._fleet.nodes[peer])
 

@@ -144,7 +144,8 @@ class Vaults:
             held = {name_of(copy): copy for copy in [*local.copies, *local.files]}
             failures = tuple((key, "disk full") for key in local.write_faults)
             stored = self.folder_of(job).whole()
-            told = NodeHoldings(held, local.settled, stored, failures)
+            passed = local.passed_steps()
+            told = NodeHoldings(held, local.settled, stored, failures, passed=passed)
             lineage = local.lineage_id or job
             self._fleet.say(node, partial(self._tell, lineage, node.name, told))
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_agent.ipc.processes import alive, identify
+from everstep_agent.ipc.processes import ProcessIdentity, alive, identify
 from everstep_agent.storage.worker.messages import (
     CopyFilled,
     CopyWritten,
@@ -327,6 +327,25 @@ def test_a_storage_process_dies_with_its_agent_whatever_it_does(tmp_path: Path) 
     os.kill(worker.pid, signal.SIGSTOP)
     agent.kill()
     agent.communicate()
+    _wait_until_dead(worker)
+
+
+@needs_root
+def test_so_does_one_of_a_user_whom_the_agent_may_not_signal(tmp_path: Path) -> None:
+    uid = 54322
+    os.chown(tmp_path, uid, uid)
+    _open_to_all(tmp_path)
+    with _of_nobody(tmp_path, uid, "setuid", "setgid", words=["wait"]) as agent:
+        assert agent.stdout is not None
+        worker = identify(int(agent.stdout.readline().split()[0]))
+        assert worker is not None
+        os.kill(worker.pid, signal.SIGSTOP)
+        agent.kill()
+        agent.communicate()
+    _wait_until_dead(worker)
+
+
+def _wait_until_dead(worker: ProcessIdentity) -> None:
     end = time.monotonic() + TIMEOUT_S
     while alive(worker):
         assert time.monotonic() < end

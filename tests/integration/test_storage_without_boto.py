@@ -8,7 +8,7 @@ from pathlib import Path
 
 from everstep_agent.storage.worker import main
 from everstep_agent.storage.worker.messages import FROM_WORKER, AssumeUser, RequestFailed
-from everstep_common.frames import Channel
+from everstep_common.frames import Channel, encode
 from integration.vault_clients import TIMEOUT_S
 from integration.vault_killed import environ
 
@@ -28,8 +28,11 @@ def test_the_sentence_names_what_is_missing_and_how_to_install_it() -> None:
     channel = Channel(ours, FROM_WORKER)
     try:
         me = AssumeUser(uid=os.getuid(), gid=os.getgid(), environment={}, bucket=True)
-        channel.send(me)
+        lifeline, kept = os.pipe()
+        socket.send_fds(ours, [encode(me)], [lifeline])
+        os.close(lifeline)
         answer, _ = channel.receive(TIMEOUT_S)
+        os.close(kept)
     finally:
         channel.close()
         assert process.wait(TIMEOUT_S) == 0

@@ -34,10 +34,13 @@ def agent_end() -> Iterator[socket.socket]:
         command = [sys.executable, str(Path(main.__file__))]
         worker = subprocess.Popen(command, stdin=theirs.fileno(), env=environ())
     me = AssumeUser(uid=os.getuid(), gid=os.getgid(), environment={}, bucket=False)
+    lifeline, kept = os.pipe()
     with ours:
-        ours.sendall(encode(me))
+        socket.send_fds(ours, [encode(me)], [lifeline])
+        os.close(lifeline)
         yield ours
     assert worker.wait(TIMEOUT_S) == 0
+    os.close(kept)
 
 
 def test_the_worker_says_what_it_got_and_what_it_expected(

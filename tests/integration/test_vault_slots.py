@@ -185,10 +185,31 @@ async def test_a_wait_that_failed_is_not_repeated_for_slots_of_steps_that_others
         # A newer recoverable step ends that: what is waited for then comes.
         await node.outlet.until(lambda: (1, 0, 5, False) in node.outlet.copies())
         node.direct(1, 4)
-        await rank.save(6, b"together again")
-        await rank.tell(Begin(7))
-        node.direct(1, 6)
+        # The step that was left out is not: others may have freed it.
+        assert isinstance(await rank.ask(Begin(6)), Skip)
+        await rank.save(7, b"together again")
+        await rank.tell(Begin(8))
+        node.direct(1, 7)
         assert isinstance(await rank.hear(), Slot)
+
+
+@lived
+async def test_a_step_that_finds_no_slot_is_told_and_is_not_saved_later(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node, training(node) as rank:
+        for step in range(3):
+            await rank.save(step, b"held")
+        await node.outlet.until(lambda: len(node.outlet.copies()) == 3)
+        assert isinstance(await rank.ask(Begin(3, 0.05)), Skip)
+        await node.outlet.until(lambda: node.outlet.reports["demo"].passed)
+        told = node.outlet.reports["demo"].passed
+        assert [(one.generation, one.rank, one.step) for one in told] == [(1, 0, 3)]
+        node.direct(1, 2)
+        answer = await rank.ask(Begin(3))
+        assert isinstance(answer, Skip)
+        assert answer.reason == "step 3 comes too late: this rank is past step 3"
+        await rank.save(4, b"newer")
+        await node.outlet.until(lambda: (1, 0, 4, False) in node.outlet.copies())
+        assert not node.outlet.reports["demo"].passed
 
 
 @lived

@@ -1,6 +1,7 @@
 """An agent that stays away while its ranks go on: what people are told, around the real core."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +14,7 @@ from everstep_sim.timeline import SECOND
 SHAPE = Shape(nodes=6, nodes_min=3, nodes_max=4, steps=10_000, domains=3)
 FAULT_S, AWAY_S = 20.0, 200.0
 SEEDS = range(1, 6)
+_BACK_S = 25.0
 # Several steps are on their way to a second node at any time; in three of sixty such runs all slots
 # of the others are full of them when the agent ends.
 QUICK = Shape(nodes=4, nodes_min=3, nodes_max=3, steps=100_000, step_s=0.05)
@@ -133,3 +135,34 @@ def test_an_agent_that_comes_back_without_its_memory_keeps_nothing_from_being_sa
     assert lineage.last_step is not None
     assert lineage.recoverable_step is not None
     assert lineage.last_step - lineage.recoverable_step < 30
+
+
+@pytest.mark.parametrize("slots", [2, 3])
+@pytest.mark.parametrize("seed", range(1, 13))
+def test_ranks_are_in_phase_again_soon_after_an_agent_was_away_also_with_one_slot_to_spare(
+    seed: int, slots: int
+) -> None:
+    stands_s = since_s = 0.0
+    known: int | None = None
+
+    def watch(cluster: SimulatedCluster, _: events.Event) -> None:
+        nonlocal stands_s, since_s, known
+        now_s = cluster.time.now_ns / SECOND
+        step = cluster.job.lineage.recoverable_step if cluster.job is not None else None
+        if step != known:
+            known, since_s = step, now_s
+        if now_s > _BACK_S:
+            stands_s = max(stands_s, now_s - since_s)
+
+    cluster = SimulatedCluster(seed, replace(QUICK, own_files=True, slots=slots), watch)
+
+    def begin() -> None:
+        assert cluster.job is not None
+        Faults(cluster).restart_agent(cluster.job.generation.members[1], _BACK_S - 20)
+
+    cluster.time.after(20, begin)
+    cluster.run(60)
+    assert cluster.job is not None
+    assert cluster.job.generation.number == 1
+    # Nothing is recoverable while that agent is away. A copy is known to be for up to 0.7 s.
+    assert stands_s < _BACK_S - 20 + 3

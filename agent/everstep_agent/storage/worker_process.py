@@ -1,7 +1,6 @@
 """Storage worker client: starts a worker, asks it with a deadline, abandons one that hangs."""
 
 import asyncio
-import contextlib
 import logging
 import os
 import socket
@@ -38,12 +37,26 @@ class ChildExit:
         self._process = process
         self._exited = asyncio.Event()
         self._descriptor = os.pidfd_open(process.pid)
+        # The end of a pipe at whose closing the kernel kills the process; -1: it has none.
+        self._lifeline = -1
         asyncio.get_running_loop().add_reader(self._descriptor, self._reap)
 
-    @property
-    def pidfd(self) -> int:
-        """Return its descriptor; -1 when it is dead."""
-        return -1 if self._exited.is_set() else self._descriptor
+    def tie(self) -> int:
+        """Return a descriptor for the process, which lives only as long as the other end is open.
+
+        Raises OSError.
+        """
+        theirs, ours = os.pipe()
+        self._lifeline = ours
+        if self._exited.is_set():
+            self.cut()
+        return theirs
+
+    def cut(self) -> None:
+        """Have the kernel kill it, whoever its user is."""
+        lifeline, self._lifeline = self._lifeline, -1
+        if lifeline >= 0:
+            os.close(lifeline)
 
     async def wait(self, seconds: float) -> bool:
         """Return whether it is dead, waiting at most so long."""
@@ -57,6 +70,7 @@ class ChildExit:
     def _reap(self) -> None:
         asyncio.get_running_loop().remove_reader(self._descriptor)
         os.close(self._descriptor)
+        self.cut()
         # Returns at once: the pidfd is readable only when the process's last thread has ended.
         self._process.wait()
         self._exited.set()
@@ -105,13 +119,11 @@ class StorageWorkerProcess:
             self.process.wait()
             raise
         self._bucket = bucket
-        self._user: JobUser | None = None
         self._killed = False
         self._connection = Connection(ours, Peer(self.process.pid, os.geteuid()))
 
     async def assume_user(self, user: JobUser) -> None:
         """Have it take the user's rights. Raises StorageError."""
-        self._user = user
         request = messages.AssumeUser(
             uid=user.uid,
             gid=user.gid,
@@ -120,7 +132,14 @@ class StorageWorkerProcess:
             environment=user.environment,
             bucket=self._bucket,
         )
-        await self.ask(request, messages.UserAssumed, (), _START_S)
+        try:
+            lifeline = self._exit.tie()
+        except OSError as error:
+            raise StorageError(f"no storage worker: {error}") from error
+        try:
+            await self.ask(request, messages.UserAssumed, [lifeline], _START_S)
+        finally:
+            os.close(lifeline)
 
     async def ask(self, request: object, answer: type[T], fds: Sequence[int], stall_s: float) -> T:
         """Return its answer; it may take long as long as bytes move. Raises StorageError."""
@@ -162,22 +181,8 @@ class StorageWorkerProcess:
         except ProcessLookupError:
             pass
         except PermissionError:
-            # It is its user's by now: without CAP_KILL, only a process of that user ends it.
-            await self._kill_as_user()
+            self._exit.cut()  # it is its user's by now, and the agent has no CAP_KILL
         return await self._exit.wait(_DEATH_S)
-
-    async def _kill_as_user(self) -> None:
-        """Have another worker of the same user kill it; one that cannot be started leaves it."""
-        if self._user is None:
-            return
-        with contextlib.suppress(OSError):
-            other = StorageWorkerProcess(bucket=False)
-            try:
-                await other.assume_user(self._user)
-                if (pidfd := self._exit.pidfd) >= 0:
-                    await other.ask(messages.EndProcess(), messages.ProcessEnded, [pidfd], _START_S)
-            finally:
-                other.dismiss()
 
 
 class StorageRefusedError(StorageError):

@@ -32,12 +32,12 @@ from everstep_agent.vault.snapshots.descriptor_store import StoredRegion
 from everstep_agent.vault.snapshots.file_tier import FileTier
 from everstep_agent.vault.snapshots.holdings import Holdings, RankMemory, Replica
 from everstep_agent.vault.snapshots.slot_patience import summarize_turnover
-from everstep_agent.vault.snapshots.slots import Grant, SlotState, SnapshotSlot
+from everstep_agent.vault.snapshots.slots import Grant, SlotState, SnapshotSlot, told_as_passed
 from everstep_agent.vault.transfer.messages import AllSteps, Refusal, TellSteps
 from everstep_agent.vault.transfer.receive_buffers import ReceiveBuffers
 from everstep_agent.vault.vault_context import VaultContext
 from everstep_agent.vault.verification import CopyVerifier
-from everstep_common.reports import Turnover
+from everstep_common.reports import PassedStep, Turnover
 from everstep_common.trainer_messages import Commit
 
 # How many bad copies a report lists: broken memory must not make it grow without end.
@@ -237,6 +237,8 @@ class JobVault:
         """Give out a slot, waiting for one; a sentence when there was none in time."""
         if memory.table.has_step(step):
             return f"step {step} is in the vault already"
+        if memory.table.is_too_late(step):
+            return f"step {step} comes too late: this rank is past step {memory.table.passed}"
         try:
             async with asyncio.timeout(wait.for_s) as limit:
                 while not memory.retired:
@@ -259,12 +261,17 @@ class JobVault:
 
     def grant_ahead(self, memory: RankMemory, step: int) -> Grant | None:
         """Give out a slot for a later step, if one is free now; it is being written from now on."""
-        if memory.retired or memory.table.has_step(step):
+        if memory.retired or step <= memory.table.passed:
             return None
         grant = memory.table.begin_step(step, self.recoverable)
         if grant is not None:
             self._record_begun(memory, grant)
         return grant
+
+    def leave_out(self, memory: RankMemory, step: int) -> None:
+        """A rank has gone past a step without a copy: nobody needs to keep that one for it."""
+        if memory.table.leave_out(step):
+            self._on_change()
 
     def thin_out(self, step: int) -> None:
         """Take half as many steps after this one, which found no slot; the next directive ends it.
@@ -349,6 +356,24 @@ class JobVault:
         ranks = [memory for memory in self.holdings.ranks if not memory.retired]
         slots = min((len(memory.table.slots) for memory in ranks), default=0)
         return summarize_turnover(slots, (memory.turnover for memory in ranks))
+
+    def passed_steps(self) -> tuple[PassedStep, ...]:
+        """Return which ranks have left out a newer step than their copies are of.
+
+        None while another member is away: then no step becomes one that all have, and each is left
+        out.
+        """
+        if self.member_away:
+            return ()
+        tables = [m.table for m in self.holdings.ranks if m.table.generation == self.fence]
+        told = []
+        for rank in sorted({table.rank for table in tables if table.left_out >= 0}):
+            own = [table for table in tables if table.rank == rank]
+            left_out = max(table.left_out for table in own)
+            step = told_as_passed(left_out, [slot for table in own for slot in table.slots])
+            if step is not None:
+                told.append(PassedStep(self.fence, rank, step))
+        return tuple(told)
 
     def _free_unneeded(self) -> None:
         self.holdings.free_unneeded(self.recoverable)

@@ -67,7 +67,14 @@ from everstep_common.reports.nodes import (
     TcpAnswer,
     TimeReply,
 )
-from everstep_common.reports.vault import PersistFailure, Standbys, Turnover, VaultCopy, VaultReport
+from everstep_common.reports.vault import (
+    PassedStep,
+    PersistFailure,
+    Standbys,
+    Turnover,
+    VaultCopy,
+    VaultReport,
+)
 
 __all__ = [
     "JOB_REPORTS",
@@ -106,6 +113,7 @@ __all__ = [
     "OutputRead",
     "PairFigure",
     "PairTested",
+    "PassedStep",
     "PeerEvidence",
     "PeerReport",
     "PersistFailure",

@@ -62,6 +62,15 @@ class VaultCopy:
     needed_layout: q.HashBytesOrNone = b""
 
 
+@dataclass(frozen=True, slots=True)
+class PassedStep:
+    """A rank has gone past a step: of those up to it, it has what is told, and gets no more."""
+
+    generation: q.Generation
+    rank: q.Rank
+    step: q.Step
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaultReport:
     """Report of a node on one job: all that it has, in place of what it reported before."""
@@ -93,6 +102,8 @@ class VaultReport:
     storage_id: q.StorageId = ""
     # None: no slot here has become free again yet.
     turnover: Turnover | None = None
+    # Ranks that have left out a step which is newer than all copies that they have.
+    passed: Annotated[tuple[PassedStep, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
 
     def problems(self) -> list[str]:
         """Say what is wrong with what is in storage."""

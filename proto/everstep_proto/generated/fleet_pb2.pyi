@@ -2300,6 +2300,7 @@ class VaultReport(_message.Message):
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
     STORAGE_ID_FIELD_NUMBER: _builtins.int
     TURNOVER_FIELD_NUMBER: _builtins.int
+    PASSED_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     settled_generation: _builtins.int
@@ -2346,6 +2347,12 @@ class VaultReport(_message.Message):
     def turnover(self) -> Global___Turnover:
         """How long slots of ranks here are taken; not set: none has become free again yet."""
 
+    @_builtins.property
+    def passed(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassedStep]:
+        """Ranks here that have left out a step which is newer than all copies that they have. The list is complete
+        in each report, also in one of a change. Agents of older versions tell none.
+        """
+
     def __init__(
         self,
         *,
@@ -2363,14 +2370,45 @@ class VaultReport(_message.Message):
         lineage_id: _builtins.str = ...,
         storage_id: _builtins.str = ...,
         turnover: Global___Turnover | None = ...,
+        passed: _abc.Iterable[Global___PassedStep] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["preload", b"preload", "standbys", b"standbys", "turnover", b"turnover"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lineage_id", b"lineage_id", "persist_failures", b"persist_failures", "preload", b"preload", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "storage_id", b"storage_id", "stored", b"stored", "turnover", b"turnover"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bad_copies", b"bad_copies", "change", b"change", "copies", b"copies", "gone", b"gone", "job", b"job", "lineage_id", b"lineage_id", "passed", b"passed", "persist_failures", b"persist_failures", "preload", b"preload", "replicas_short", b"replicas_short", "settled_generation", b"settled_generation", "standbys", b"standbys", "storage_id", b"storage_id", "stored", b"stored", "turnover", b"turnover"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___VaultReport: _TypeAlias = VaultReport  # noqa: Y015
+
+@_typing.final
+class PassedStep(_message.Message):
+    """A rank has gone past a step: of those up to it, it has the copies that are told, and will get no others."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    RANK_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Generation of the rank."""
+    rank: _builtins.int
+    """Its number among all ranks of the job."""
+    step: _builtins.int
+    """The newest step that it has gone past."""
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        rank: _builtins.int = ...,
+        step: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "rank", b"rank", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PassedStep: _TypeAlias = PassedStep  # noqa: Y015
 
 @_typing.final
 class Turnover(_message.Message):

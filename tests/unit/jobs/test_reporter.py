@@ -16,12 +16,19 @@ class Node:
         self.bad: list[str] = []
         self.said: list[tuple[float, list[int]]] = []
         self.slot_taken_ns = 0
+        self.passed: list[fleet_pb2.PassedStep] = []
         self.reporter = Reporter(self, 0.02, self._report)
 
     def _report(self) -> fleet_pb2.VaultReport:
         bad, self.bad = self.bad, []
         turnover = fleet_pb2.Turnover(slots=3, p50_ns=self.slot_taken_ns)
-        return fleet_pb2.VaultReport(job="j", copies=self.holds, bad_copies=bad, turnover=turnover)
+        return fleet_pb2.VaultReport(
+            job="j",
+            copies=self.holds,
+            bad_copies=bad,
+            turnover=turnover,
+            passed=self.passed,
+        )
 
     def record(self, record: fleet_pb2.Record) -> None:
         raise AssertionError(record)
@@ -33,6 +40,12 @@ class Node:
     async def hold(self, *ranks: int, then_s: float = 0.0) -> None:
         """Hold these from now on, and let some time pass."""
         self.holds = [fleet_pb2.VaultCopy(rank=rank) for rank in ranks]
+        self.reporter.report_soon()
+        await asyncio.sleep(then_s)
+
+    async def leave_out(self, step: int, then_s: float = 0.0) -> None:
+        """Have a rank leave a step out, and let some time pass."""
+        self.passed = [fleet_pb2.PassedStep(step=step)]
         self.reporter.report_soon()
         await asyncio.sleep(then_s)
 
@@ -162,3 +175,23 @@ def test_what_is_told_now_is_not_told_again_later() -> None:
         node.reporter.report()
 
     assert [ranks for _, ranks in _lived(story).said] == [[0, 1], [1]]
+
+
+def test_a_step_that_is_left_out_is_told_at_once_and_of_many_one_each_half_second() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, then_s=3)
+        for step in range(20):
+            await node.leave_out(step, then_s=0.1)
+
+    assert _times(_lived(story)) == [0.02, 3.02, 3.52, 4.02, 4.52, 5.02]
+
+
+def test_that_none_is_left_out_any_more_is_no_news_by_itself() -> None:
+    async def story(node: Node) -> None:
+        await node.hold(0, then_s=1)
+        await node.leave_out(4, then_s=1)
+        node.passed = []
+        await node.hold(0, then_s=1)
+        await node.hold(0, 1)
+
+    assert _times(_lived(story)) == [0.02, 1.02, 3.02]

@@ -60,6 +60,8 @@ class Member:
     # Of which agent process what comes is, and the first steps that a later one has seen.
     process: int = 0
     first_steps: dict[int, int] = field(default_factory=dict)
+    # By rank, the newest step that found no slot.
+    left_out: dict[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,9 @@ class World:
     lost: int = 0
     doubled: int = 0
     late: int = 0
+    slots: int = SLOTS
+    # Agents tell which steps their ranks have left out.
+    tells: bool = True
     # Of a hundred boundaries: so often a rank saves nothing, for reasons of its own.
     skipped: int = 0
 
@@ -87,7 +92,7 @@ class Model:
         self.world, self.random = world, random.Random(seed)
         self.now_ms = self.step = 0
         self.members = [
-            Member({rank: [Slot() for _ in range(SLOTS)] for rank in range(world.ranks)})
+            Member({rank: [Slot() for _ in range(world.slots)] for rank in range(world.ranks)})
             for _ in range(world.members)
         ]
         # The newest step of each generation that no single loss of memory can take.
@@ -191,6 +196,8 @@ class Model:
             return
         free = [slot for slot in member.ranks[rank] if self._is_free(member, rank, slot)]
         if not free:
+            if self.world.tells:
+                member.left_out[rank] = step
             if not member.controlled and self.now_ms - member.begun_ms < _WORDS_MS:
                 member.cadence = member.cadence.thinned(member.generation, step)
             return
@@ -245,11 +252,13 @@ class Model:
                 if slot.verified
                 and (CopyKey(member.generation, rank, slot.step), member.target) in member.stored
             ]
-            held = HeldSteps([slot.step for slot in slots], filled, safe)
-            if not member.process or member.generation > 1:
+            left_out = member.left_out.get(rank, -1)
+            held = HeldSteps([slot.step for slot in slots], filled, safe, left_out)
+            first_known = min(filled, default=left_out)
+            if not member.process or member.generation > 1 or first_known < 0:
                 words.append(word_of_rank(member.generation, held))
                 continue
-            first = member.first_steps.setdefault(rank, min(filled)) if filled else -1
+            first = member.first_steps.setdefault(rank, first_known)
             words.append(word_of_rank(member.generation, held, first))
         known = member.recoverable
         told = known.step if known.generation == member.generation else None
@@ -328,12 +337,15 @@ class Model:
         member.process += 1
         member.stored.clear()
         member.first_steps.clear()
+        member.left_out.clear()
         member.recoverable, member.cadence = member.directed, Cadence()
         self._forget_words(number)
         if not keeps_memory:
             self.memory_lost = True
             member.replicas, member.older = set(), set()
-            member.ranks = {rank: [Slot() for _ in range(SLOTS)] for rank in member.ranks}
+            member.ranks = {
+                rank: [Slot() for _ in range(self.world.slots)] for rank in member.ranks
+            }
         for rank, slots in member.ranks.items():
             for slot in slots:
                 if slot.filled:
@@ -363,6 +375,7 @@ class Model:
         member = self.members[number]
         for rank, slots in member.ranks.items():
             member.older |= {CopyKey(member.generation, rank, s.step) for s in slots if s.verified}
-        member.ranks = {rank: [Slot() for _ in range(SLOTS)] for rank in member.ranks}
+        member.ranks = {rank: [Slot() for _ in range(self.world.slots)] for rank in member.ranks}
         member.generation, member.cadence = generation, Cadence()
+        member.left_out.clear()
         self._forget_words(number)

@@ -5,7 +5,8 @@ heard. A step takes ten ticks; a collective ends when the last rank has come. Ea
 boundary by one of two protocols. ``patient``: a rank without a free slot waits for it, anew after
 each change of what it was told, and asks for each slot. ``ahead``: the answer to a commit grants
 the next slot, a rank waits once for each recoverable step, nobody waits for a commit, and the
-controller has ranks that are out of phase meet at steps ahead of all of them.
+controller has ranks that are out of phase meet at steps ahead of all of them. Agents tell which
+steps their ranks have left out, so that others free theirs before the next one.
 """
 
 import heapq
@@ -16,7 +17,8 @@ from itertools import count
 STEP = 10
 # As jobs.slot_wait_s is to a step of 15 ms, and as the wait is that slots which turn over allow.
 PATIENCE, BOUND = 3_000, 30
-# How long it is told in vain that nothing becomes recoverable, and how far apart ranks meet.
+# How long it is told in vain that nothing becomes recoverable, and how far apart ranks meet at
+# least, where slots are not taken longer.
 _APART, _MEETING = 10, 30
 
 
@@ -53,6 +55,14 @@ class Shape:
     dies_at: int | None = None
     # A restart is planned after this step.
     hold: int | None = None
+    # Ranks wait for slots at all; agents tell which steps were left out.
+    waits: bool = True
+    tells: bool = True
+
+    @property
+    def spacing(self) -> int:
+        """Return how many steps are between two meetings, by what slots are taken."""
+        return -(-max(_MEETING, max(self.told) + 2 * self.directive) // STEP)
 
 
 class Model:
@@ -64,9 +74,13 @@ class Model:
         self.now = self.step = self.generation = self.recoverable = 0
         self.recoverable = -1
         self.heard: list[set[int]] = [set() for _ in shape.told]
+        # By rank, the newest step that it has left out, and when its newest report arrives.
+        self.left_out = [-1 for _ in shape.told]
+        self.arrives = [0 for _ in shape.told]
         self.rules: tuple[tuple[int, int], ...] = ((0, 1),)
         self.apart: int | None = None
         self.meets: int | None = None
+        self.meets_since, self.spacing = 0, shape.spacing
         self.left: set[int] = set()
         self.longest_wait = 0
         self.held = False
@@ -120,7 +134,7 @@ class Model:
             kept = {self.recoverable: True} if self.recoverable >= 0 else {}
             saved = {step for step in rank.saved if step <= self.recoverable}
             self.ranks[number] = Rank(kept, recoverable=self.recoverable, saved=saved)
-            self.heard[number] = set(kept)
+            self.heard[number], self.left_out[number] = set(kept), -1
         self.rules, self.apart, self.meets = ((0, 1),), None, None
         self.step = self.recoverable + 1
         self._later(STEP, "boundary")
@@ -128,7 +142,7 @@ class Model:
     def _pass(self, number: int) -> None:
         rank, step = self.ranks[number], self.step
         if step in self.shape.skips[number] and not self.restored:
-            rank.missed.add(step)
+            rank.missed.add(step)  # its agent hears nothing of it
             self._leave(number)
         elif rank.hold is not None and step > rank.hold:
             rank.granted = None  # withdrawn; its commit is refused, or its next question says so
@@ -137,13 +151,23 @@ class Model:
             self._leave(number)
         elif rank.granted == step or self._free(rank):
             self._save(number)
-        elif rank.vain == self._vain(rank):
-            rank.missed.add(step)
-            self._leave(number)
+        elif not self.shape.waits or rank.vain == self._vain(rank):
+            self._miss(number)
         else:
             rank.waits = self.now
             limit = BOUND if self.shape.protocol == "ahead" else PATIENCE
             self._later(limit, "timeout", number, what=step)
+
+    def _miss(self, number: int) -> None:
+        """Find no slot; that is told after all that the rank has committed before."""
+        self.ranks[number].missed.add(self.step)
+        if self.shape.tells:
+            self._tell(number, self.shape.directive, "passed_by", self.step)
+        self._leave(number)
+
+    def _tell(self, number: int, ticks: int, kind: str, step: int) -> None:
+        self.arrives[number] = max(self.arrives[number], self.now + ticks)
+        self._later(self.arrives[number] - self.now, kind, number, what=step)
 
     def _vain(self, rank: Rank) -> object:
         if self.shape.protocol == "ahead":
@@ -166,7 +190,7 @@ class Model:
         else:
             rank.slots[step] = True
             rank.saved.add(step)
-            self._later(self.shape.told[number], "report", number, what=step)
+            self._tell(number, self.shape.told[number], "report", step)
         if self.shape.protocol == "ahead":
             wanted = next(s for s in range(step + 1, step + 200) if _planned(rank, s))
             held = rank.hold is not None and wanted > rank.hold
@@ -188,14 +212,18 @@ class Model:
         rank = self.ranks[number]
         if rank.waits is not None and step == self.step:
             rank.vain = self._vain(rank)
-            rank.missed.add(self.step)
-            self._leave(number)
+            self._miss(number)
 
     # --- controller ------------------------------------------------------------------------------
 
     def _report(self, number: int, step: object) -> None:
         assert isinstance(step, int)
         self.heard[number].add(step)
+        self._decide(None)
+
+    def _passed_by(self, number: int, step: object) -> None:
+        assert isinstance(step, int)
+        self.left_out[number] = max(step, self.left_out[number])
         self._decide(None)
 
     def _decide(self, _: object) -> None:
@@ -221,6 +249,7 @@ class Model:
         dead, ahead = set[int](), set[int]()
         for step in sorted(set().union(*self.heard), reverse=True):
             own = {number for number, heard in enumerate(self.heard) if step in heard}
+            ahead |= {number for number, left in enumerate(self.left_out) if left >= step}
             if step > self.recoverable and not ahead <= own:
                 dead.add(step)
             ahead |= own
@@ -229,14 +258,19 @@ class Model:
     def _bring_together(self) -> None:
         if self.meets is not None and self.recoverable >= self.meets:
             self.rules, self.meets = (*self.rules, (self.step + 2, 1)), None
-        elif self.meets is None and self.apart is not None:
-            if self.now - self.apart < _APART:
-                self._later(_APART, "decide")
-                return
-            spacing = -(-_MEETING // STEP)
-            start = self.step + 1
-            self.meets = -(-start // spacing) * spacing
-            self.rules = (*self.rules, (self.meets, spacing))
+        elif self.apart is not None and self.now - self.apart < _APART:
+            self._later(_APART, "decide")
+        elif self.apart is not None and self.meets is None:
+            self._meet(self.shape.spacing)
+        elif self.apart is not None:
+            tried = 4 * self.spacing * STEP + _APART
+            if self.now - self.meets_since >= tried:
+                self._meet(2 * self.spacing)
+
+    def _meet(self, spacing: int) -> None:
+        self.meets_since, self.spacing = self.now, spacing
+        self.meets = -(-(self.step + 1) // spacing) * spacing
+        self.rules = (*self.rules, (self.meets, spacing))
 
     def _direct(self, number: int, told: object) -> None:
         rank = self.ranks[number]

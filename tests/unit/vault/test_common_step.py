@@ -1,15 +1,23 @@
 """A common step always exists: slots, replicas and the controller's catalogue, in any schedule."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 
+import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from everstep_agent.vault.snapshots.copies import CopyKey, Recoverable
-from everstep_agent.vault.snapshots.slots import SlotEvent, SlotState, SlotTable, SnapshotSlot
+from everstep_agent.vault.snapshots.slots import (
+    SlotEvent,
+    SlotState,
+    SlotTable,
+    SnapshotSlot,
+    told_as_passed,
+)
+from everstep_common.reports import PassedStep
 from everstep_common.trainer_messages import Commit, Entry
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
@@ -48,6 +56,10 @@ class Node:
             for key, replica in own + [(key, True) for key in self.replicas]
         ]
 
+    def passed(self) -> list[PassedStep]:
+        step = told_as_passed(self.table.left_out, self.table.slots)
+        return [] if step is None else [PassedStep(1, self.rank, step)]
+
     def storing(self) -> list[CopyKey]:
         """Return what is to be stored, as far as the node has heard of it."""
         named = self.recoverable.storing
@@ -77,6 +89,8 @@ class Shape:
     waits: bool = False
     # Recoverable steps that are multiples of this go to storage; 0: none.
     stores: int = 0
+    # Agents tell which steps their ranks have left out.
+    tells: bool = True
 
     def gives_up(self, rank: int, step: int) -> bool:
         quiet = self.silent_from is not None and step >= self.silent_from
@@ -98,6 +112,7 @@ class Job:
         self.committed: dict[int, set[int]] = {}
         self.newest_told = -1
         self.named: set[int] = set()
+        self.dead: tuple[int, ...] = ()
 
     def do(self, kind: str, node: Node) -> None:
         getattr(self, f"_{kind}")(node)
@@ -112,6 +127,8 @@ class Job:
         grant = node.table.begin_step(step, node.recoverable)
         node.next_step += grant is not None or not self.shape.waits
         if grant is None:
+            if not self.shape.waits:
+                node.table.leave_out(step)
             return
         node.table.commit(Commit(step, grant.slot, grant.epoch, _SHARD))
         self.committed.setdefault(step, set()).add(node.rank)
@@ -133,10 +150,13 @@ class Job:
 
     def _report(self, node: Node) -> None:
         self.catalogue.replace(node.name, node.copies(), 0)
+        if self.shape.tells:
+            self.catalogue.record_passed(node.passed())
 
     def _direct(self, node: Node) -> None:
         members = [other.name for other in self.nodes]
-        found = self.catalogue.recoverable(1, members, len(members))
+        found = self.catalogue.recoverable(1, members, len(members), (), self.dead)
+        self.dead = found.dead_steps
         self.newest_told = max(self.newest_told, -1 if found.step is None else found.step)
         if self.shape.stores and found.step is not None and found.step % self.shape.stores == 0:
             self.named.add(found.step)
@@ -209,6 +229,7 @@ _Shape = st.builds(
     silent_from=st.sampled_from((None, None, 4, 12)),
     waits=st.booleans(),
     stores=st.sampled_from((0, 2, 5)),
+    tells=st.booleans(),
 )
 
 
@@ -243,10 +264,12 @@ def test_after_a_stop_the_newest_step_that_all_committed_is_restored(
 def test_a_common_step_moves_on_while_all_ranks_save(shape: Shape, pace: Pace) -> None:
     """Nothing waits for itself: with all done that is due, a newer step becomes recoverable.
 
-    Two slots are enough only for ranks that wait: two that skip could save the even and the odd
-    steps in turn, for as long as they keep the same pace.
+    Two slots are enough only for ranks that wait, or whose agents tell what they leave out: else
+    two that skip could save the even and the odd steps in turn, for as long as they keep the same
+    pace.
     """
-    job = Job(replace(shape, silent_from=None, waits=shape.waits or shape.slots == 2))
+    waits = shape.waits or (shape.slots == 2 and not shape.tells)
+    job = Job(replace(shape, silent_from=None, waits=waits))
     for _ in pace.play(job):
         pass
     before = job.newest_told
@@ -266,3 +289,59 @@ def test_a_step_on_its_way_to_storage_stays_until_it_is_there(shape: Shape, pace
         for node in job.nodes:
             owed[node.name] |= set(node.storing())
             assert owed[node.name] <= node.on_disk | set(node.verified())
+
+
+class _Hasty(Node):
+    """An agent that tells of what was left out although older copies are not verified yet."""
+
+    def passed(self) -> list[PassedStep]:
+        left_out = self.table.left_out
+        return [] if left_out < 0 else [PassedStep(1, self.rank, left_out)]
+
+
+def _survives(job: Job) -> bool:
+    return all(
+        max(job.whole_steps(without=lost), default=-1) >= job.newest_told for lost in job.nodes
+    )
+
+
+def _play(job: Job, nodes: Sequence[Node], *kinds: str) -> None:
+    for kind, node in itertools.product(kinds, nodes):
+        job.do(kind, node)
+
+
+@pytest.mark.parametrize(
+    ("hasty", "forgets", "newest", "survives"),
+    [
+        # What is told waits for older copies, so 1 is not dead at any time.
+        (False, True, 1, True),
+        (False, False, 1, True),
+        # Told too early, a step stays dead in which others have freed it already.
+        (True, False, 0, True),
+        # Without both, what was recoverable is freed for a step that is not there any more.
+        (True, True, 1, False),
+    ],
+)
+def test_a_step_that_was_called_dead_too_early_never_takes_the_place_of_the_recoverable_one(
+    hasty: bool, forgets: bool, newest: int, survives: bool
+) -> None:
+    job = Job(Shape(nodes=3, slots=2))
+    if hasty:
+        job.nodes = [_Hasty(node.rank, node.table) for node in job.nodes]
+    one, slow, third = job.nodes
+    _play(job, job.nodes, "train", "verify", "replicate", "report", "direct", "report", "direct")
+    assert job.newest_told == 0
+    # All but the second have 1, also on the next node; that one has committed it, and leaves 2 out.
+    _play(job, job.nodes, "train")
+    _play(job, (one, third), "verify", "replicate", "report")
+    _play(job, (one, slow), "train")
+    assert slow.table.left_out == 2
+    _play(job, (slow, one), "report")
+    _play(job, (one,), "direct")
+    if forgets:
+        job.dead = ()
+    _play(job, (slow,), "verify", "replicate", "report")
+    _play(job, (third,), "report")
+    _play(job, (slow,), "direct")
+    assert job.newest_told == newest
+    assert _survives(job) == survives

@@ -16,6 +16,7 @@ from everstep_agent.vault.snapshots.slots import (
     SlotState,
     SlotTable,
     SnapshotSlot,
+    told_as_passed,
 )
 from everstep_common.trainer_messages import Commit, Entry
 
@@ -114,6 +115,37 @@ def test_a_dead_step_is_freed_and_the_recoverable_one_is_not() -> None:
         *range(5),
         7,
     ]
+
+
+def test_a_step_that_was_left_out_is_told_until_there_is_a_newer_copy() -> None:
+    table, recoverable = _table(2), Recoverable(1, 5)
+    assert _save(table, 5, recoverable)
+    assert _save(table, 6, recoverable)
+    assert told_as_passed(table.left_out, table.slots) is None
+    assert table.begin_step(7, recoverable) is None
+    assert table.leave_out(7)
+    assert not table.leave_out(7)
+    assert told_as_passed(table.left_out, table.slots) == 7
+    assert _save(table, 8, Recoverable(1, 5, frozenset({6})))
+    assert told_as_passed(table.left_out, table.slots) is None
+
+
+def test_what_is_told_as_passed_stays_below_a_copy_that_nobody_has_heard_of_yet() -> None:
+    table, recoverable = _table(2), Recoverable(1)
+    assert _save(table, 5, recoverable)
+    grant = table.begin_step(6, recoverable)
+    assert grant is not None
+    slot = table.commit(Commit(6, grant.slot, grant.epoch, _ENTRIES))
+    assert isinstance(slot, SnapshotSlot)
+    table.leave_out(7)
+    assert told_as_passed(table.left_out, table.slots) is None
+    table.mark_verified(slot, slot.epoch, b"h")
+    assert told_as_passed(table.left_out, table.slots) == 7
+
+
+def test_slots_that_an_agent_finds_say_what_was_committed_before_it() -> None:
+    found = [SnapshotSlot(0, SlotState.VERIFIED, step=4), SnapshotSlot(1, SlotState.EMPTY, step=9)]
+    assert SlotTable(1, 0, 100, found, itertools.count(1).__next__).passed == 4
 
 
 @dataclass

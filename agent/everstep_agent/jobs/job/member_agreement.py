@@ -24,7 +24,7 @@ from everstep_agent.vault.snapshots.member_words import (
     forget,
     word_of_rank,
 )
-from everstep_agent.vault.snapshots.slots import SlotState, SnapshotSlot
+from everstep_agent.vault.snapshots.slots import SlotState, SlotTable
 from everstep_agent.vault.transfer.client import tell_steps
 from everstep_agent.vault.transfer.messages import AllSteps, Refusal, TellSteps
 
@@ -166,21 +166,23 @@ class MemberAgreement:
         return combine(words)
 
     def _word_of_rank(self, generation: int, rank: int, *, alone: bool) -> StepWord:
-        slots = list(self._slots(generation, rank))
+        tables = list(self._tables(generation, rank))
+        slots = [slot for table in tables for slot in table.slots]
         verified = [slot.step for slot in slots if slot.state is SlotState.VERIFIED]
         unverified = [slot.step for slot in slots if slot.state is SlotState.COMMITTED]
         stored = self._replicator.is_stored
         safe = [step for step in verified if alone or stored(CopyKey(generation, rank, step))]
-        held = HeldSteps([slot.step for slot in slots], [*verified, *unverified], safe)
-        if generation != self._found:
+        left_out = max((table.left_out for table in tables), default=-1)
+        held = HeldSteps([slot.step for slot in slots], [*verified, *unverified], safe, left_out)
+        known = held.committed or ([left_out] if left_out >= 0 else [])
+        if generation != self._found or not known:
             return word_of_rank(generation, held)
-        first = self._first_steps.setdefault(rank, min(held.committed)) if held.committed else -1
-        return word_of_rank(generation, held, first)
+        return word_of_rank(generation, held, self._first_steps.setdefault(rank, min(known)))
 
-    def _slots(self, generation: int, rank: int) -> Iterator[SnapshotSlot]:
+    def _tables(self, generation: int, rank: int) -> Iterator[SlotTable]:
         for memory in self._vault.holdings.ranks:
             if (memory.table.generation, memory.table.rank) == (generation, rank):
-                yield from memory.table.slots
+                yield memory.table
 
     # --- what is told ------------------------------------------------------------------------
 

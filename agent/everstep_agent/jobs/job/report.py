@@ -24,6 +24,9 @@ _FREED_S = 10.0
 # How long the copies of a step wait for the rest of the replicas of it that come here: before all
 # are here it cannot become recoverable.
 _STEP_S = 1.0
+# How often it is told that steps are left out, where each of them is: as soon as the controller
+# concludes that ranks are out of phase.
+_LEFT_OUT_S = 0.5
 
 
 def vault_report(
@@ -53,6 +56,7 @@ def vault_report(
         replicas_short=vault.replicas_short,
         storage_id=persisted.storage_id,
         turnover=vault.turnover(),
+        passed=vault.passed_steps(),
     )
     return to_wire(report, fleet_pb2.VaultReport)
 
@@ -97,6 +101,8 @@ class Reporter:
         # News waits for other news to go with it, until then.
         self._waiting: asyncio.TimerHandle | None = None
         self._closed = False
+        # When steps that are left out were told last.
+        self._left_out_s = float("-inf")
 
     def report(self) -> None:
         """Tell all copies now, news or not."""
@@ -126,6 +132,9 @@ class Reporter:
         if _news_of(report) == _news_of(self._last):
             return
         delay_s = _bearable_s(self._last, report)
+        if report.passed and list(report.passed) != list(self._last.passed):
+            now_s = asyncio.get_running_loop().time()
+            delay_s = min(delay_s, max(0.0, self._left_out_s + _LEFT_OUT_S - now_s))
         if delay_s:
             self._tell_within(delay_s)
         else:
@@ -142,6 +151,8 @@ class Reporter:
     def _tell(self, report: fleet_pb2.VaultReport) -> None:
         self._cancel()
         self._last = report
+        if report.passed:
+            self._left_out_s = asyncio.get_running_loop().time()
         self._outlet.vault_report(report)
 
 
@@ -173,6 +184,7 @@ def _all_but_copies(report: fleet_pb2.VaultReport) -> fleet_pb2.VaultReport:
     rest = _news_of(report)
     del rest.copies[:]
     del rest.bad_copies[:]
+    del rest.passed[:]
     return rest
 
 

@@ -95,6 +95,7 @@ class SlotSession:
         if isinstance(answer, Grant):
             await self._answers.send(messages.Slot(answer.slot, answer.epoch))
             return
+        vault.leave_out(memory, message.step)
         job = self._job
         if job.context.away_s() > 0 and job.facts.plan.node_count > 1:
             vault.thin_out(message.step)

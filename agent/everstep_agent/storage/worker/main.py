@@ -4,10 +4,8 @@ Started by its path, with a socket to the agent as standard input. Each request 
 request that never is costs this process and nothing else.
 """
 
-import contextlib
 import mmap
 import os
-import signal
 import socket
 import sys
 import time
@@ -100,8 +98,6 @@ class StorageWorker:
                 backend = self._open_backend(place)
                 listing = step_listing.list_steps(backend, manifest_of)
                 return replace(listing, storage_id=_identity(backend))
-            case messages.EndProcess():
-                return _end_process(fds)
             case _:
                 return messages.RequestFailed("a request that comes too late")
 
@@ -170,8 +166,8 @@ def agent_socket() -> socket.socket:
 
 def main(channel: Channel) -> None:
     """Serve the agent. Raises ConnectionError at its end."""
-    user, _ = channel.receive(None)
-    if not isinstance(user, messages.AssumeUser):
+    user, lifelines = channel.receive(None)
+    if not isinstance(user, messages.AssumeUser) or len(lifelines) != 1:
         return
     try:
         if problem := environment_problem(user.environment):
@@ -181,7 +177,7 @@ def main(channel: Channel) -> None:
 
             import_boto3()
         os.environ.update(user.environment)
-        assume_user(user, os.getppid())
+        assume_user(user, os.getppid(), lifelines[0])
     except (BackendError, OSError) as error:
         channel.send(_refused(error))
         return
@@ -203,12 +199,6 @@ def _identity(backend: StorageBackend) -> str:
         return backend.identity()
     except (BackendError, OSError):
         return ""
-
-
-def _end_process(fds: list[int]) -> messages.ProcessEnded:
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(fds[0], signal.SIGKILL)
-    return messages.ProcessEnded()
 
 
 def _sealed_memory(fds: list[int], size_bytes: int) -> int:

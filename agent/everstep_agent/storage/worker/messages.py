@@ -23,7 +23,7 @@ from everstep_common.trainer_messages.own_files import OwnOrder
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssumeUser:
-    """Give up every right but those of this user."""
+    """Give up every right but those of this user; with the pipe that ends with the agent."""
 
     uid: int
     gid: int
@@ -179,16 +179,6 @@ class ListSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class EndProcess:
-    """Kill the process that comes along: another worker of this user, which hangs."""
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessEnded:
-    """Answer to EndProcess: it is killed, or was gone."""
-
-
-@dataclass(frozen=True, slots=True)
 class StorageOrigin:
     """Whose newest generation is there: the id of the job, and the cluster that gave it."""
 
@@ -256,10 +246,9 @@ TO_WORKER = (
     FillCopy,
     MoveLatest,
     ListSteps,
-    EndProcess,
 )
-# With each of these comes one descriptor: of sealed memory, or of a process.
-CARRIERS = (WriteCopy, FillCopy, EndProcess)
+# With each of these comes one descriptor: of sealed memory, or of a pipe that ends with the agent.
+CARRIERS = (AssumeUser, WriteCopy, FillCopy)
 FROM_WORKER = (
     UserAssumed,
     CopyWritten,
@@ -269,7 +258,6 @@ FROM_WORKER = (
     CopyFilled,
     LatestMoved,
     StepListing,
-    ProcessEnded,
     BytesMoved,
     RequestFailed,
 )

@@ -1,8 +1,10 @@
 """User rights: the worker becomes the user of a job, for good and with nothing else."""
 
 import ctypes
+import fcntl
 import os
 import resource
+import select
 import signal
 import struct
 import sys
@@ -14,14 +16,19 @@ from everstep_common.process_priority import give_way
 _PR_SET_PDEATHSIG = 1
 _PR_SET_DUMPABLE = 4
 _PR_SET_NO_NEW_PRIVS = 38
+# The Python of the oldest supported version has no name for it.
+_F_SETSIG = 10
 _CAPABILITY_VERSION = 0x20080522
 _FILES_MAX = 256
 _NICENESS = 10
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def assume_user(user: AssumeUser, parent: int) -> None:
-    """Give up every right that is not the user's. Raises BackendError when that is not allowed."""
+def assume_user(user: AssumeUser, parent: int, lifeline: int) -> None:
+    """Give up every right that is not the user's, and end with the agent, which has the other end.
+
+    Raises BackendError when that is not allowed.
+    """
     _be_modest()
     try:
         _change_user(user)
@@ -41,7 +48,25 @@ def assume_user(user: AssumeUser, parent: int) -> None:
     _control(_PR_SET_DUMPABLE, 0)
     # After the change of user, at which the kernel forgets this setting.
     _control(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _end_with(lifeline)
     if os.getppid() != parent:
+        raise BackendError("the agent is gone")
+
+
+def _end_with(lifeline: int) -> None:
+    """Have the kernel kill this process when nobody has the other end of the pipe any more.
+
+    The signal of a parent's death comes only where the parent may signal this user, which an agent
+    without CAP_KILL may not. This one is sent with the rights of whoever asked for it, which is
+    this process, and needs nothing of it: it may be stopped or hang in a call.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
+    flags = fcntl.fcntl(lifeline, fcntl.F_GETFL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, flags | os.O_ASYNC)
+    ended = select.poll()
+    ended.register(lifeline)
+    if ended.poll(0):
         raise BackendError("the agent is gone")
 
 

@@ -26,7 +26,7 @@ class StepWord:
     # Of what is older nothing is concluded: an agent may have lost it, and its replicas not.
     possible: tuple[int, ...] = ()
     since: int = -1
-    # The newest step that a rank has committed; -1: none.
+    # The newest step that a rank has committed or left out; -1: none.
     passed: int = -1
     # The newest step that was told to be recoverable, by the controller or by all members; -1: none
     told: int = -1
@@ -40,11 +40,13 @@ class HeldSteps:
     named: Collection[int]
     committed: Collection[int]
     safe: Collection[int]
+    # The newest step that the rank has gone past without a copy of it; -1: none.
+    left_out: int = -1
 
 
 def word_of_rank(generation: int, held: HeldSteps, since: int = -1) -> StepWord:
     """Return the word of a rank; of what is older than ``since`` its agent says nothing."""
-    passed = max(held.committed, default=-1)
+    passed = max(held.left_out, *held.committed, -1)
     possible = sorted({step for step in held.named if step <= passed})
     return StepWord(generation, tuple(sorted(held.safe)), tuple(possible), since, passed)
 

@@ -1,6 +1,6 @@
 """Slots of one rank in one generation: who may write which, and when one is free. Pure."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -46,6 +46,9 @@ TRANSITIONS: Mapping[tuple[SlotState, SlotEvent], SlotState] = MappingProxyType(
         (SlotState.VERIFIED, SlotEvent.FREED): SlotState.EMPTY,
     }
 )
+
+
+_TAKEN = (SlotState.COMMITTED, SlotState.VERIFIED)
 
 
 @dataclass(slots=True)
@@ -94,10 +97,30 @@ class SlotTable:
         self.slot_bytes = slot_bytes
         self.slots = slots
         self._next_epoch = next_epoch
+        # The newest step that the rank has gone past without a copy, and the newest committed one.
+        self.left_out = -1
+        self._committed = max((slot.step for slot in slots if slot.state in _TAKEN), default=-1)
 
     def copy_key(self, slot: SnapshotSlot) -> CopyKey:
         """Return the name of what is in a slot."""
         return CopyKey(self.generation, self.rank, slot.step)
+
+    @property
+    def passed(self) -> int:
+        """Return the newest step that the rank has committed or left out; -1: none."""
+        return max(self.left_out, self._committed)
+
+    def is_too_late(self, step: int) -> bool:
+        """Return whether others may have freed the step since this rank has gone past it.
+
+        The newest committed one may come again: its copy was bad.
+        """
+        return step <= self.left_out or step < self._committed
+
+    def leave_out(self, step: int) -> bool:
+        """The rank goes past a step without a copy of it; return whether that is news."""
+        news, self.left_out = step > self.passed, max(step, self.left_out)
+        return news
 
     def begin_step(self, step: int, recoverable: Recoverable) -> Grant | None:
         """Give out a slot for a step; None while every slot is needed or in use."""
@@ -122,10 +145,7 @@ class SlotTable:
 
     def has_step(self, step: int) -> bool:
         """Return whether the step was committed here already."""
-        return any(
-            slot.step == step and slot.state in (SlotState.COMMITTED, SlotState.VERIFIED)
-            for slot in self.slots
-        )
+        return any(slot.step == step and slot.state in _TAKEN for slot in self.slots)
 
     def describe_occupancy(self, recoverable: Recoverable) -> str:
         """Say why no slot is free."""
@@ -147,6 +167,7 @@ class SlotTable:
         if checked.problem:
             return f"{checked.problem}; correct the manifest and begin again"
         slot.apply(SlotEvent.COMMITTED)
+        self._committed = max(self._committed, slot.step)
         slot.entries, slot.extent_bytes = request.entries, checked.extent_bytes
         return slot
 
@@ -165,3 +186,15 @@ class SlotTable:
     def manifest_of(self, slot: SnapshotSlot) -> CopyManifest:
         """Return what is known of a verified copy."""
         return CopyManifest(self.copy_key(slot), slot.extent_bytes, slot.root_hash, slot.entries)
+
+
+def told_as_passed(left_out: int, slots: Collection[SnapshotSlot]) -> int | None:
+    """Return up to which step a rank has all that it ever gets, by what its slots are in.
+
+    None: its verified copies say as much. A copy that is not verified yet is in no report, and what
+    is told stays below it, or it would count as one that the rank never had.
+    """
+    verified = (slot.step for slot in slots if slot.state is SlotState.VERIFIED)
+    unverified = (slot.step - 1 for slot in slots if slot.state is SlotState.COMMITTED)
+    told = min([left_out, *unverified])
+    return told if told > max(verified, default=-1) else None

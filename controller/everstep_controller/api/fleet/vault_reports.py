@@ -68,6 +68,7 @@ def _report(
         replicas_short=report.replicas_short,
         storage_id=report.storage_id,
         turnover=report.turnover,
+        passed=report.passed,
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import NamedTuple
 
-from everstep_common.reports import StoredStep
+from everstep_common.reports import PassedStep, StoredStep
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.copies import Copy, GenerationCopies, Parts, StepCopies, Tier
 
@@ -82,6 +82,12 @@ class Catalogue:
             taken = {id(copy) for copy in refused}
             held.copies = {name: copy for name, copy in copies.items() if id(copy) not in taken}
         held.settled_generation = max(held.settled_generation, settled_generation)
+
+    def record_passed(self, passed: Iterable[PassedStep]) -> None:
+        """Take up to which steps ranks have all that they ever get."""
+        for one in passed:
+            if one.generation in self._generations:
+                self._generations[one.generation].leave_out(one.rank, one.step)
 
     def record_stored(self, node: str, stored: Iterable[StoredStep], storage_id: str = "") -> None:
         """Take the list of whole steps in storage that a node can read, and where it writes."""
@@ -207,18 +213,27 @@ class Catalogue:
         members: Collection[str],
         world_size: int,
         learned: Collection[str] = (),
+        told_dead: Collection[int] = (),
     ) -> Recoverable:
         """Return the newest step of a generation that survives the loss of any one node.
 
         A job of one node cannot have that: there one verified copy of each part is enough. Only
-        what is in memory counts, for this decides what may be freed from it.
+        what is in memory counts, for this decides what may be freed from it. A step of which agents
+        were told that it is dead stays so, whatever is reported of it later: some have freed it,
+        and tell so later than others tell of new copies.
         """
         known = self._generations.get(generation)
         if known is None:
             return Recoverable(None, ())
         alone = len(members) < 2
-        newest = _newest(known.steps, alone, world_size, learned)
-        return Recoverable(newest, tuple(known.passed(world_size, newest, learned)))
+        steps, gone = known.steps, known.steps.keys() & set(told_dead)
+        if gone:
+            steps = {step: copies for step, copies in steps.items() if step not in gone}
+        newest = _newest(steps, alone, world_size, learned)
+        passed = known.passed(world_size, newest, learned)
+        if gone:
+            passed = sorted({*passed, *(step for step in gone if newest is None or step > newest)})
+        return Recoverable(newest, tuple(passed))
 
 
 _GENERATION_OF, _NUMBER_OF = itemgetter(1), itemgetter(3)

@@ -342,6 +342,9 @@ class GenerationCopies:
     """The copies of one generation."""
 
     steps: dict[int, StepCopies] = field(default_factory=dict)
+    # By rank, up to which step it has all the copies that it ever gets, where it has left some out.
+    # It stays true, whatever becomes of its node.
+    left_out: dict[int, int] = field(default_factory=dict)
     # What was asked of `passed` last, and its answer, until copies come or go: of a job whose ranks
     # save different steps it is asked twice a second.
     _asked: tuple[int, int | None, Collection[str]] | None = None
@@ -363,6 +366,12 @@ class GenerationCopies:
         if known.empty:
             del self.steps[step]
 
+    def leave_out(self, rank: int, step: int) -> None:
+        """A rank has gone past a step, and has no copies up to it but those that were told."""
+        if step > self.left_out.get(rank, -1):
+            self.left_out[rank] = step
+            self._asked = None
+
     def passed(self, world_size: int, after: int | None, learned: Collection[str]) -> list[int]:
         """Return the steps after ``after`` that some rank has passed without a snapshot.
 
@@ -382,11 +391,14 @@ class GenerationCopies:
         self, world_size: int, after: int | None, learned: Collection[str]
     ) -> list[int]:
         ahead, found = set[int](), []
+        left_out = sorted(self.left_out.items(), key=itemgetter(1))
         # Of those that are kept to restore from, the nodes that must not be lost.
         kept: list[Set[str]] = [] if after is None else [frozenset()]
         for step in sorted(self.steps, reverse=True):
             if after is not None and step <= after:
                 break
+            while left_out and left_out[-1][1] >= step:
+                ahead.add(left_out.pop()[0])
             copies = self.steps[step]
             own = copies.memory.own
             # Whoever does not have the step has gone past it, or has not got there yet.

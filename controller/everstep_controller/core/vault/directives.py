@@ -88,6 +88,8 @@ class Holdings:
     def record(self, node: str, report: NodeHoldings) -> None:
         """Replace what is known of a node by its report."""
         self.catalogue.record_copies(node, report.copies, report.settled_generation, report.news)
+        if report.passed:
+            self.catalogue.record_passed(report.passed)
         self.catalogue.record_stored(node, report.stored, report.storage_id)
         (self.holders.add if report.copies else self.holders.discard)(node)
         (self.short.add if report.replicas_short else self.short.discard)(node)
@@ -263,7 +265,14 @@ class JobSnapshots:
             job.generation.number, members, job.world_size, collectors=plan_collectors(members)
         )
         ring = plan_ring(members, state, self.holdings.short)
-        self.orders = replace(self.orders, replication=ring, cadence=cadence, spares=SpareOrders())
+        recoverable = replace(self.orders.recoverable, dead_steps=())
+        self.orders = replace(
+            self.orders,
+            replication=ring,
+            recoverable=recoverable,
+            cadence=cadence,
+            spares=SpareOrders(),
+        )
 
     def decide(self, job: JobRecord, state: State, now_ns: int) -> Decision:
         """Decide anew what is recoverable, replicated, persisted and snapshotted."""
@@ -271,7 +280,11 @@ class JobSnapshots:
         before, directed, catalogue = self.orders, self.generation, self.holdings.catalogue
         replication = self._replicate(job, state)
         recoverable = catalogue.recoverable(
-            directed.number, _keepers(directed, replication), directed.world_size, directed.parts
+            directed.number,
+            _keepers(directed, replication),
+            directed.world_size,
+            directed.parts,
+            before.recoverable.dead_steps,
         )
         stored, absent = self._save_without_agents(job, state, now_ns)
         dead = recoverable.dead_steps

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from everstep_common.orders import Publish, ShardSource
 from everstep_common.preload import Preload
-from everstep_common.reports import Standbys, StoredStep, Turnover
+from everstep_common.reports import PassedStep, Standbys, StoredStep, Turnover
 from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.copies import Copy
@@ -33,6 +33,8 @@ class NodeHoldings(NamedTuple):
     storage_id: str = ""
     # How long slots are taken there; None: not known, as of an agent that does not measure it.
     turnover: Turnover | None = None
+    # Ranks that have left out a newer step than they have copies of.
+    passed: tuple[PassedStep, ...] = ()
 
 
 class Directive(NamedTuple):

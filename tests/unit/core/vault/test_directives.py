@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from everstep_common.reports import Storage, Turnover
+from everstep_common.reports import PassedStep, Storage, Turnover
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.actions import ChooseRecoveryStep
 from everstep_controller.core.events import CadenceChosen, Event, KeeperChosen, LayoutLearned
@@ -19,6 +19,7 @@ from everstep_controller.core.model.job import (
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
+from everstep_controller.core.vault.catalogue import Recoverable
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.directives import (
     Holdings,
@@ -66,7 +67,13 @@ class Snapshots:
     known: JobSnapshots = field(default_factory=lambda: JobSnapshots("train"))
     news: VaultNews = field(default_factory=VaultNews)
 
-    def report(self, node: str, *held: tuple[int, int], settled: int = 0) -> None:
+    def report(
+        self,
+        node: str,
+        *held: tuple[int, int],
+        settled: int = 0,
+        passed: tuple[PassedStep, ...] = (),
+    ) -> None:
         """Report copies as (rank, step), each rank a part of its own."""
         members = self.job.generation.members
         copies = [
@@ -74,7 +81,8 @@ class Snapshots:
             for rank, step in held
         ]
         self.known.record_report(
-            node, NodeHoldings({repr(copy).encode(): copy for copy in copies}, settled)
+            node,
+            NodeHoldings({repr(copy).encode(): copy for copy in copies}, settled, passed=passed),
         )
 
     def decide(self) -> list[Event | Message]:
@@ -131,6 +139,35 @@ def test_of_steps_whose_own_copies_are_lost_one_stays_while_an_absent_rank_write
     assert snapshots.known.orders.absent.step == 200
     # There is no other one to restore from than 6.
     assert snapshots.known.orders.recoverable.dead_steps == (4, 5, 60)
+
+
+def test_a_step_is_dead_as_soon_as_a_rank_has_left_it_out_and_stays_so() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    snapshots.report("a", (0, 4), (0, 6), (1, 4))
+    snapshots.report("b", (1, 4), (0, 4))
+    snapshots.decide()
+    assert snapshots.known.orders.recoverable == Recoverable(4, ())
+    left_out = PassedStep(1, 1, 6)
+    snapshots.report("b", (1, 4), (0, 4), passed=(left_out,))
+    snapshots.decide()
+    assert snapshots.known.orders.recoverable == Recoverable(4, (6,))
+    # Whatever is told of it later: a has freed it, which is told later still.
+    snapshots.report("a", (0, 4), (0, 6), (1, 4), (1, 6))
+    snapshots.report("b", (1, 4), (1, 6), (0, 4), (0, 6))
+    snapshots.decide()
+    assert snapshots.known.orders.recoverable == Recoverable(4, (6,))
+    for node in ("a", "b"):
+        snapshots.report(node, (0, 8), (1, 8))
+    snapshots.decide()
+    assert snapshots.known.orders.recoverable == Recoverable(8, ())
+
+
+def test_what_was_left_out_in_another_generation_says_nothing_of_this_one() -> None:
+    snapshots = Snapshots(_job("a", "b"))
+    snapshots.report("a", (0, 4), (0, 6))
+    snapshots.report("b", (1, 4), passed=(PassedStep(2, 1, 9), PassedStep(0, 1, 9)))
+    snapshots.decide()
+    assert snapshots.known.orders.recoverable.dead_steps == ()
 
 
 def test_nothing_makes_room_for_a_step_before_all_members_have_told_what_they_hold() -> None:
