@@ -1,5 +1,7 @@
 """Adoption: a job goes on from a generation that agents have seen and the journal has lost."""
 
+from dataclasses import replace
+
 from everstep_controller.core.model.agents import AdoptedGeneration, SeenGeneration
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.snapshots import BranchPoint, StepKey
@@ -16,19 +18,31 @@ def go_on_from(state: State, job: JobRecord, generation: int, world_size: int = 
     told = world_size or (seen.world_size if seen.number == generation else 0)
     job.generation.number, job.generation.unreachable = generation, ""
     # What its plan has left to an agent nobody knows, and it may have used that since.
-    job.generation.own_restarts = max(job.generation.own_restarts, state.settings.own_restarts)
+    left = max(job.generation.own_restarts, state.settings.own_restarts)
+    job.generation.own_restarts = left
     world_size = told or job.world_size or job.spec.nodes_max * job.spec.processes_per_node
     job.lineage.branch.append(BranchPoint(generation, None, world_size))
     # It may have had a state: if nobody can give that back, it must not look like a fresh start.
     job.lineage.adopted = AdoptedGeneration(generation, told)
 
 
+def follow_own_generation(job: JobRecord, before: int, generation: int) -> None:
+    """Have a generation on the branch that an agent began after the newest one there."""
+    last, adopted = job.lineage.branch[-1], job.lineage.adopted
+    if last.generation != before or last.through_step is not None:
+        return
+    job.lineage.branch.append(BranchPoint(generation, None, last.world_size))
+    if adopted is not None:
+        job.lineage.adopted = replace(adopted, number=generation)
+
+
 def note_beginning(job: JobRecord, generation: int, key: StepKey) -> None:
     """Say from which step a generation of the branch began, where the branch does not tell it."""
     branch, (before, step) = job.lineage.branch, key
     size = next((one.world_size for one in branch if one.generation == generation), None)
-    ends = next((one.through_step for one in branch if one.generation == before), None)
-    if size is None or ends is not None or before >= generation:
+    known = next((one for one in branch if one.generation == before), None)
+    if size is None or before >= generation or (known and known.through_step is not None):
         return
+    left = replace(known or BranchPoint(before, None, size), through_step=step)
     others = [one for one in branch if one.generation != before]
-    branch[:] = sorted([*others, BranchPoint(before, step, size)], key=lambda one: one.generation)
+    branch[:] = sorted([*others, left], key=lambda one: one.generation)

@@ -247,14 +247,11 @@ def _cut_branch(job: JobRecord, event: Reported[RestartedHere]) -> None:
     has begun since, and its agent has freed what was before it.
     """
     report = event.report
-    last = job.lineage.branch[-1] if job.lineage.branch else None
-    follows = last is not None and last.through_step is None and _is_allowed(job, report)
-    if last is not None and follows and last.generation == report.after_generation:
-        job.lineage.branch.append(BranchPoint(report.generation, None, last.world_size))
+    if job.lineage.branch and _is_allowed(job, report):
+        adoption.follow_own_generation(job, report.after_generation, report.generation)
     if report.restore_step is not None:
-        adoption.note_beginning(
-            job, report.generation, (report.restore_generation, report.restore_step)
-        )
+        key = report.restore_generation, report.restore_step
+        adoption.note_beginning(job, report.generation, key)
 
 
 def _is_allowed(job: JobRecord, report: RestartedHere) -> bool:
