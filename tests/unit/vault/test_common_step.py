@@ -327,7 +327,7 @@ def test_a_step_that_was_called_dead_too_early_never_takes_the_place_of_the_reco
 ) -> None:
     job = Job(Shape(nodes=3, slots=2))
     if hasty:
-        job.nodes = [_Hasty(node.rank, node.table) for node in job.nodes]
+        job.nodes[:] = [_Hasty(node.rank, node.table) for node in job.nodes]
     one, slow, third = job.nodes
     _play(job, job.nodes, "train", "verify", "replicate", "report", "direct", "report", "direct")
     assert job.newest_told == 0
