@@ -51,7 +51,8 @@ _LISTEN, _CONNECT = "its controller to listen", "its agent to connect to the con
 
 def _waited(sight: Callable[[float], Sight], until_s: int) -> list[tuple[int, str]]:
     """Return what people are told of a start, and when, second by second."""
-    patience, told = StartPatience(0.0, sight(0)), []
+    patience = StartPatience(0.0, sight(0))
+    told: list[tuple[int, str]] = []
     for now_s in range(1, until_s + 1):
         if patience.is_due(now_s):
             try:
