@@ -73,8 +73,10 @@ class Departure:
     def ask(self, number: signal.Signals) -> bool:
         """Ask that the last step be saved before the end; return whether there is time for that."""
         grace = self._grace
-        if self.only_here(number) or (unasked := self._why_unasked()):
-            self._unasked = "" if self.only_here(number) else unasked
+        if self.only_here(number):
+            return False
+        self._unasked = self._why_unasked()
+        if self._unasked:
             return False
         within_ns = round((grace.seconds - self._reserve_s()) * 1e9)
         self._link.send(EndAsked(number.name, within_ns))
