@@ -157,10 +157,11 @@ def _end_and_put_back(seed: int, shape: Shape, rng: random.Random) -> SimulatedC
     def back_up() -> None:
         kept[0] = len(cluster.controller.journal)
 
-    cluster.time.after(rng.uniform(3, 14), back_up)
+    backup_s = rng.uniform(3, 14)
+    cluster.time.after(backup_s, back_up)
     cluster.time.after(BACKUP_S + 3, partial(cluster.restart_controller, 1.0))
     if rng.random() < 0.3:
-        cluster.time.after(rng.uniform(5, 12), partial(cluster.cancel, 30.0))
+        cluster.time.after(backup_s + rng.uniform(0.5, 5), partial(cluster.cancel, 30.0))
     cluster.run(END_S)
     assert cluster.job is not None
     assert cluster.job.state is JobState.ENDED
