@@ -128,7 +128,7 @@ def test_a_job_that_has_snapshots_never_begins_from_nothing_however_soon_the_jou
 ) -> None:
     rng, made = random.Random(seed), [-1]
     cluster = SimulatedCluster(seed, SNAPSHOTS, HaltsFirst())
-    restore_s, recover_s = rng.uniform(3, 12), rng.uniform(2, 6)
+    restore_s, recover_s = rng.uniform(5, 12), rng.uniform(2, 6)
 
     def put_back() -> None:
         made[0] = max(cluster.ranks.completed, default=-1)
