@@ -108,7 +108,9 @@ class MemberAgreements:
         if local.found == generation and held:
             local.first_step = min(held) if local.first_step is None else local.first_step
             since = local.first_step
-        word = word_of_rank(generation, HeldSteps(held, held, safe), since)
+        out = local.left_out
+        passed = -1 if out is None or out.generation != generation else out.step
+        word = word_of_rank(generation, HeldSteps(held, held, safe, passed), since)
         return word if known.step is None else replace(word, told=known.step)
 
     def _own(self, local: LocalJob, generation: int) -> Iterator[Copy]:
