@@ -1,6 +1,7 @@
 """Running jobs: units of users on several machines, from the shipped example, until they end."""
 
 import contextlib
+import json
 import os
 import random
 import subprocess
@@ -192,19 +193,30 @@ class Job:
         deadline = self.now() + _LEDGER_S
         while self.now() < deadline and not self.stopping:
             with contextlib.suppress(OSError, ValueError):
-                if self._is_known_to_be_over():
-                    told = self.fleet.ask("ettr", self.spec.name)
+                if (known := self._known_to_be_over()) is not None:
+                    told = self.fleet.ask("ettr", known)
                     assert isinstance(told, dict)
                     categories = {one["name"]: int(one["time_ns"]) for one in told["categories"]}
                     return LedgerSeen(int(told["wall_ns"]), categories)
             time.sleep(_POLL_S)
         return None
 
-    def _is_known_to_be_over(self) -> bool:
-        told = self.fleet.ask("jobs")
-        assert isinstance(told, dict)
-        states = {one["job"]: one["state"] for one in told.get("jobs", ())}
-        return states.get(self.spec.name) == "ended"
+    def _known_to_be_over(self) -> str | None:
+        """Return its id when the controller knows that it is over; None before that.
+
+        The newest job of its name may be another one: a machine that was away as it ended begins
+        its service again.
+        """
+        done = self.fleet.everstep("events", "--subject", self.spec.name, "--json")
+        told = (
+            [json.loads(line) for line in done.stdout.splitlines()] if not done.returncode else []
+        )
+        begun = [one["message"] for one in told if one["reason"] == "JobForming"]
+        # "train-7012 was started by user 54330"
+        known = begun[0].partition(" ")[0] if begun else self.spec.name
+        job = self.fleet.ask("job", known)
+        assert isinstance(job, dict)
+        return known if job["state"] == "ended" else None
 
     def _last_words(self) -> str:
         for name in self.spec.machines:

@@ -79,6 +79,8 @@ class Cadence:
     returns: int = 0
     # Set while ranks that are out of phase come together at ``start``: how often it is after that.
     usual_every: int = 0
+    # How long ranks were to train from one snapshot to the next; 0: that was not what decided.
+    gap_ns: int = 0
 
     def names(self, step: int) -> bool:
         """Return whether a step is to be snapshotted; before ``start``, nobody knows."""

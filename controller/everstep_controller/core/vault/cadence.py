@@ -9,7 +9,7 @@ never so frequent that ranks wait for slots: a slot is taken until a newer step 
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median_low
 
 from everstep_common.reports import Turnover
@@ -22,6 +22,9 @@ _S = 1_000_000_000
 
 # Nothing is changed before this many steps of a generation have been measured, and this long.
 _STEPS_MIN = REFERENCE_STEPS
+
+# So many steps after a change tell how long one takes since.
+_STEPS_TOLD = 20
 
 _CHANGE_NS = 60 * _S
 
@@ -129,11 +132,17 @@ def decide_cadence(before: Cadence, job: JobRecord, basis: CadenceBasis, now_ns:
     if before.usual_every:
         return before
     least, most = interval_bounds(job, basis.settings)
+    kept = max(_steps_of_gap(before, job), least)
+    if kept < before.every:
+        reason = _why_kept(kept, before.gap_ns, _pace_ns(job, _STEPS_TOLD))
+        return replace(
+            before, every=kept, start=first_step_ahead(job), reason=reason, changed_ns=now_ns
+        )
     every, failures_ns = min(max(before.every, least), most), basis.failures_ns
     # What a snapshot costs is known from the generation that failed.
     failed = every > 1 and bool(failures_ns) and failures_ns[-1] > before.changed_ns
     reason = before.reason if every == before.every else f"{_often(every)}, as the job asks"
-    gap_ns = every * _pace_ns(job)
+    gap_ns, decided_ns = every * _pace_ns(job), 0
     calm = now_ns - basis.busy_until_ns >= min(_COSTS_ANEW * gap_ns, _CHANGE_NS)
     if failed or (calm and _is_measured(before, job, now_ns)):
         known = measure_cost(job, failures_ns, now_ns)
@@ -142,10 +151,27 @@ def decide_cadence(before: Cadence, job: JobRecord, basis: CadenceBasis, now_ns:
         due = wanted < every if failed else _is_due(before, job, wanted < every, now_ns)
         if due and known.is_known and max(wanted, every) >= _FACTOR * min(wanted, every):
             every, reason = wanted, _why(known, wanted, basis.turnover if wanted == taken else None)
+            decided_ns = wanted * known.step_ns
     if every == before.every:
         return before
     returns = before.returns + (every < before.every and not failed)
-    return Cadence(every, first_step_ahead(job), reason, now_ns, returns)
+    return Cadence(every, first_step_ahead(job), reason, now_ns, returns, gap_ns=decided_ns)
+
+
+def _steps_of_gap(before: Cadence, job: JobRecord) -> int:
+    """Return in how many steps the time passes that was decided between two snapshots.
+
+    Where each step was snapshotted, what a snapshot took is taken off what a step took. But it may
+    be time in which the step would have waited anyway: for data, for the others, for a clock. Then
+    steps without a snapshot take longer than was concluded, and a failure would cost more.
+    """
+    newest = job.lineage.last_step
+    if not before.gap_ns or newest is None or newest < before.start + _STEPS_TOLD:
+        return before.every
+    pace_ns = _pace_ns(job, _STEPS_TOLD)
+    if before.every * pace_ns < _CHEAPER * before.gap_ns:
+        return before.every
+    return max(1, before.gap_ns // pace_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +215,8 @@ def bring_together(
     if meets and (begins or (phase.step is not None and phase.step >= before.start)):
         every, lead_ns = before.usual_every, _NEAR_LEAD_NS + before.every * pace_ns
         start = 0 if begins else _next_start(job, lead_ns, now_ns)
-        return Cadence(every, start, f"{_often(every)} again", now_ns, before.returns)
+        reason, gap_ns = f"{_often(every)} again", before.gap_ns
+        return Cadence(every, start, reason, now_ns, before.returns, gap_ns=gap_ns)
     apart_ns = _MEETING_NS if turnover is None else min(turnover.p99_ns, _MEETING_NS)
     tried_ns = 4 * before.every * pace_ns + _NEAR_LEAD_NS
     known = not meets or now_ns - before.changed_ns >= tried_ns
@@ -203,7 +230,8 @@ def bring_together(
         f"ranks have saved different steps, none of which can be restored: one step in {every} is "
         f"snapshotted from step {start} on, until all have the same one"
     )
-    return Cadence(every, start, reason, now_ns, before.returns, before.usual_every or before.every)
+    usual = before.usual_every or before.every
+    return Cadence(every, start, reason, now_ns, before.returns, usual, before.gap_ns)
 
 
 def _is_measured(before: Cadence, job: JobRecord, now_ns: int) -> bool:
@@ -238,9 +266,9 @@ def _steps_in(job: JobRecord, time_ns: int) -> int:
     return math.ceil(time_ns / pace_ns) if pace_ns else 0
 
 
-def _pace_ns(job: JobRecord) -> int:
+def _pace_ns(job: JobRecord, steps: int = REFERENCE_STEPS) -> int:
     """Return how long a step takes as a rule, its snapshot included; 0 while none is known."""
-    recent = job.ledger.steps[-REFERENCE_STEPS:]
+    recent = job.ledger.steps[-steps:]
     return median_low([step.end_ns - step.start_ns for step in recent]) if recent else 0
 
 
@@ -313,6 +341,16 @@ def _why(known: SnapshotCost, every: int, turnover: Turnover | None) -> str:
         f"{_often(every)}, and a failure costs {repeated}: a snapshot stalls {stall_ms:.1f} ms "
         f"of a step of {step_ms:.0f} ms, all of them together {share:.2g} % of training, and a "
         f"fault is expected every {_time_text(known.between_faults_ns)}"
+    )
+
+
+def _why_kept(every: int, gap_ns: int, pace_ns: int) -> str:
+    """Return the sentence on an interval that only keeps its time."""
+    cost_s = every * pace_ns / 1e9
+    return (
+        f"{_often(every)}, and a failure costs up to {every} steps ({cost_s:.2g} s): a step "
+        f"without a snapshot takes {pace_ns / 1e6:.0f} ms, more than it seemed while more "
+        f"were snapshotted, and {gap_ns / 1e9:.2g} s were to lie between two"
     )
 
 

@@ -208,12 +208,13 @@ def test_steps_before_a_cadence_begins_say_nothing() -> None:
 class _Job:
     """A job in virtual time whose cadence is decided every second, as its vault does."""
 
-    def __init__(self, step_ns: int, stall: Callable[[int], int]) -> None:
+    def __init__(self, step_ns: int, stall: Callable[[int], int], floor_ns: int = 0) -> None:
+        """``floor_ns``: a step waits until it has taken so long, whatever it did meanwhile."""
         self.record = job()
         self.record.ledger.enter(0, Category.INIT_PROC)
         self.record.ledger.begin_steps(0, warmup=False)
         self.changes: list[tuple[int, int]] = []
-        self._step_ns, self._stall = step_ns, stall
+        self._step_ns, self._stall, self._floor_ns = step_ns, stall, floor_ns
         self._now_ns = self._looked_ns = 0
 
     def train(self, seconds: int) -> None:
@@ -225,7 +226,7 @@ class _Job:
             named = record.cadence.names(step) or step < record.cadence.start
             # Not to save costs two microseconds.
             stall_ns = self._stall(record.cadence.every) if named else 2_000
-            self._now_ns += self._step_ns + stall_ns
+            self._now_ns += max(self._floor_ns, self._step_ns + stall_ns)
             record.ledger.commit_step(step, self._now_ns, stall_ns)
             record.snapshot_costs.record(record.cadence, step, stall_ns)
             record.lineage.last_step = step
@@ -255,6 +256,30 @@ def test_of_equal_steps_the_cadence_settles_and_stays(
     run.train(1800)
     assert len(run.changes) <= 1
     assert all(at_s < 400 for at_s, _ in run.changes)
+
+
+def test_steps_that_wait_anyway_cost_no_more_time_after_a_failure_than_was_decided() -> None:
+    # As of a script that waits for its data: a snapshot takes 250 of the 300 ms that it waits.
+    run = _Job(20 * MS, lambda _: 250 * MS, floor_ns=300 * MS)
+    run.train(600)
+    (first_s, first), (second_s, second), *later = run.changes
+    # It seemed that a step takes 50 ms.
+    assert first == 500
+    # As soon as steps without a snapshot have told: 5 s of lead, and as many as a reference takes.
+    assert second_s - first_s < 30
+    assert second == 25_000 // 300
+    assert later == []
+    assert "25 s" in run.record.cadence.reason
+    assert "a step without a snapshot takes 300 ms" in run.record.cadence.reason
+
+
+def test_a_job_that_becomes_slower_loses_no_more_time_than_before() -> None:
+    floor = _Job(90 * MS, lambda _: 20 * MS)
+    floor.train(600)
+    (_, before) = floor.changes[-1]
+    floor._floor_ns = 900 * MS
+    floor.train(120)
+    assert floor.record.cadence.every <= before // 9
 
 
 def test_snapshots_that_are_dear_only_when_they_are_many_do_not_take_turns() -> None:
