@@ -163,7 +163,7 @@ def test_after_a_second_loss_meanwhile_two_nodes_have_all_of_it_in_the_end() -> 
 def test_of_a_node_that_brings_nothing_another_one_takes_over_and_then_it_is_asked_again() -> None:
     world = _world("c", "d")
     _loses(world, "b")
-    asked = []
+    asked: list[str] = []
     for _ in range(24):
         world.clock_ns += 20 * S
         world.service.job_changed("train")
