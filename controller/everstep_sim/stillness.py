@@ -16,6 +16,8 @@ from everstep_sim.unchanged import UnchangedScript
 # that a step takes.
 STILL_S = 3.0
 _TIMES = 1.5
+# A node that sees no move of its ranks says so after this time.
+_UNSEEING_S = 10.0
 # A rank reads so often how far it is.
 _READ_EVERY_NS = SECOND // 2
 
@@ -46,10 +48,13 @@ class StillnessWords:
         self._ranks = ranks
         # Of a script without the library only the node of rank 0 knows steps.
         self._prints = script is not None
+        self._recorded = script is None or script.recorded
         self._usual_ns = int(max(STILL_S, _TIMES * (script.longest_s if script else 0)) * SECOND)
         self.held: Callable[[int], Held] = lambda number: _NOT_HELD
         # By node, the generation of which it has said that its ranks stand still, and their step.
         self._told: dict[str, tuple[int, int]] = {}
+        # By node and generation, since when it has seen no move; 0: it has said so.
+        self._unseeing: dict[tuple[str, int], int] = {}
         # By generation, its step and since when it is at it.
         self._since: dict[int, tuple[int, int]] = {}
 
@@ -66,7 +71,9 @@ class StillnessWords:
             node, known = self._fleet.nodes[name], self._told.get(name)
             if not self._fleet.agent_runs(node):
                 continue
-            if still and known != (number, step):
+            if not self._recorded and name != ours.members[0]:
+                self._tell_unseeing(name, number)
+            elif still and known != (number, step):
                 self._told[name] = (number, step)
                 first = name == ours.members[0]
                 word = reports.RanksStandStill(
@@ -80,6 +87,23 @@ class StillnessWords:
                 self._fleet.record(node, partial(self._stand_still, word))
             elif not still and self._told.pop(name, (0, 0))[0] == number:
                 self._fleet.record(node, partial(self._go_on, number, now_ns))
+
+    def _tell_unseeing(self, name: str, number: int) -> None:
+        """Have a node whose ranks show nothing say so, once."""
+        now_ns = self._time.now_ns
+        since_ns = self._unseeing.setdefault((name, number), now_ns)
+        if since_ns and now_ns - since_ns > _UNSEEING_S * SECOND:
+            self._unseeing[name, number] = 0
+            word = reports.RanksStandStill(
+                generation=number,
+                step=None,
+                since_boot_ns=since_ns,
+                usual_ns=int(STILL_S * SECOND),
+                blind="nothing is recorded",
+                looked_boot_ns=now_ns,
+                young=True,
+            )
+            self._fleet.record(self._fleet.nodes[name], partial(self._stand_still, word))
 
     def _stand_still(self, word: reports.RanksStandStill, origin: Origin) -> events.Event:
         return events.Reported(origin, word.since_boot_ns, word, self._ranks.job)

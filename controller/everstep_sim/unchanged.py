@@ -21,6 +21,8 @@ class UnchangedScript:
     jitter: float = 0.1
     # It prints one step in so many.
     prints_every: int = 1
+    # Its collectives are recorded; else nodes of ranks that print nothing see no move of theirs.
+    recorded: bool = True
 
     @property
     def longest_s(self) -> float:

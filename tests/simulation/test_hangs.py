@@ -126,13 +126,14 @@ def test_a_job_whose_culprit_never_comes_back_steps_again(seed: int, disturbed: 
     assert not story.claimed
 
 
+@pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "printed only"])
 @pytest.mark.parametrize("kind", _STUCK)
 @pytest.mark.parametrize("seed", seeds(3, 60))
 def test_a_rank_that_cannot_tell_any_more_stops_an_unchanged_script_for_seconds(
-    seed: int, kind: HangClass
+    seed: int, kind: HangClass, recorded: bool
 ) -> None:
-    hang = SimulatedHang(kind=kind, step=8, rank=seed % 3)
-    script = UnchangedScript(saves_every=5, step_s=1.0, save_s=0.2)
+    hang = SimulatedHang(kind=kind, step=10, rank=seed % 3)
+    script = UnchangedScript(saves_every=5, step_s=1.0, save_s=0.2, recorded=recorded)
     story = _Story(seed, [hang], shape=replace(_SHAPE, script=script))
     cluster = story.play()
     assert _ended_well(cluster)

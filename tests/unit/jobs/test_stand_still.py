@@ -77,6 +77,32 @@ def test_what_a_launcher_calls_young_is_told_so_and_again_when_more_was_learned(
     assert len(node.told) == 2
 
 
+def test_a_node_that_sees_no_move_of_its_ranks_says_so_once_and_takes_it_back() -> None:
+    node = Node()
+    node.wait(10, blind="no rank has a recorder")
+    assert not node.told
+    node.wait(600, blind="no rank has a recorder")
+    (still,) = node.still()
+    assert (still.step, still.blind, still.young) == (None, "no rank has a recorder", True)
+    assert len(node.told) == 1
+    # Collectives are recorded after all, and move.
+    node.wait(2)
+    node.watch(blind="")
+    node.ask()
+    assert isinstance(node.told[-1], RanksGoOn)
+
+
+def test_a_node_whose_launcher_is_silent_or_whose_ranks_tell_steps_does_not_say_so() -> None:
+    silent = Node()
+    silent.wait(600)
+    assert not silent.told
+    steps = Node()
+    for _ in range(20):
+        steps.watch(blind="no rank has a recorder")
+        steps.steps([1.0])
+    assert not steps.told
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_steps_of_any_length_that_vary_as_they_did_are_not_a_stand(seed: int) -> None:
     chance = random.Random(seed)

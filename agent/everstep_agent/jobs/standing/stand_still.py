@@ -25,6 +25,9 @@ _TIMES = 1.5
 _STANDS_OF_RHYTHM, _STANDS_WITHIN = 3, 64
 _SHARE = 0.99
 _GAPS_LEAST = 16
+# Where neither steps nor collectives have been seen for so long, none will be: this node's word is
+# that it has seen no move, and counts where another node of the job knows its steps.
+_UNSEEING_NS = 10 * 10**9
 # A launcher tells every 5 s how its ranks stand.
 _SILENT_NS = 15 * 10**9
 # Nobody has looked for so long: the node was suspended, or the agent stopped.
@@ -110,7 +113,7 @@ class StandStill:
         self.generation = generation
         self._gaps = {rank: StepGaps() for rank in ranks}
         self._watched: RanksWatched | None = None
-        self._heard_ns = self._judged_ns = 0
+        self._heard_ns = self._judged_ns = self._begun_ns = 0
         self._pauses: dict[int, str] = {}
         # The newest step that each rank has printed, and when that was heard of first.
         self._printed: dict[int, tuple[int, int]] = {}
@@ -160,6 +163,7 @@ class StandStill:
         if now_ns - self._judged_ns > _UNSEEN_NS:
             self._from_ns = now_ns
         self._judged_ns = now_ns
+        self._begun_ns = self._begun_ns or now_ns
         if self._pause():
             self._from_ns = now_ns
             self._spoil()
@@ -210,7 +214,9 @@ class StandStill:
         watched, silent = self._watched, now_ns - self._heard_ns > _SILENT_NS
         if watched is None or silent or watched.blind:
             blind = _OLD_LAUNCHER if watched is None else _SILENT_LAUNCHER
-            return self._by_steps(watched.blind if watched and not silent else blind, now_ns)
+            if watched is not None and not silent:
+                return self._by_steps(watched.blind, now_ns) or self._unseeing(watched, now_ns)
+            return self._by_steps(blind, now_ns)
         if not watched.still_since_ns:
             return None
         since_ns = max(min(watched.still_since_ns, now_ns), self._moved_ns, self._from_ns)
@@ -228,6 +234,14 @@ class StandStill:
         gap_ns = max(one.quantile_ns(_SHARE) for one in self._gaps.values())
         usual_ns = max(LEAST_NS, int(_TIMES * gap_ns))
         return Stand(since_ns, usual_ns, blind) if now_ns - since_ns > usual_ns else None
+
+    def _unseeing(self, watched: RanksWatched, now_ns: int) -> Stand | None:
+        """Return what a node says that can see no move of its ranks, and so never saw one."""
+        since_ns = max(self._begun_ns, self._from_ns)
+        steps = any(one.step is not None for one in self._gaps.values())
+        if steps or now_ns - since_ns <= _UNSEEING_NS:
+            return None
+        return Stand(since_ns, LEAST_NS, watched.blind, young=True)
 
     def _pause(self) -> str:
         told = self._watched.pause if self._watched is not None else ""

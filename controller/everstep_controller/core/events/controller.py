@@ -203,7 +203,7 @@ class StepRecoverable:
 
 @dataclass(frozen=True, slots=True)
 class KeeperChosen:
-    """A node that waits as a spare is to keep the replicas of a job that runs on one node."""
+    """A node is to keep copies of a job: replicas of one on one node, or what waits is guarded."""
 
     job: str
     node: str

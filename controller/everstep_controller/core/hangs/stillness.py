@@ -88,7 +88,8 @@ def _all_stand_still(turn: Turn, job: JobRecord) -> bool:
     if missing is None and job.generation.moving_place:
         missing = _first_moving(turn, job, 0)
     job.generation.moving_place = missing or 0
-    return missing is None
+    # Where those are away that see the job's moves, the others know nothing.
+    return missing is None and not all(one.unseeing for one in job.generation.still.values())
 
 
 def _first_moving(turn: Turn, job: JobRecord, start: int) -> int | None:

@@ -78,6 +78,11 @@ class StillNode:
     # It has seen little, and no step: whether ranks spread their weights yet, others have to tell.
     young: bool = False
 
+    @property
+    def unseeing(self) -> bool:
+        """Whether the node can see no move of its ranks, so that others have to tell of the job."""
+        return self.young and bool(self.blind) and self.step is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenHang:

@@ -81,6 +81,8 @@ class Cadence:
     usual_every: int = 0
     # How long ranks were to train from one snapshot to the next; 0: that was not what decided.
     gap_ns: int = 0
+    # More are taken than was decided, because steps took longer: fewer again are tried later.
+    corrected: bool = False
 
     def names(self, step: int) -> bool:
         """Return whether a step is to be snapshotted; before ``start``, nobody knows."""

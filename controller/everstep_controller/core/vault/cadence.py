@@ -9,7 +9,7 @@ never so frequent that ranks wait for slots: a slot is taken until a newer step 
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median_low
 
 from everstep_common.reports import Turnover
@@ -135,9 +135,8 @@ def decide_cadence(before: Cadence, job: JobRecord, basis: CadenceBasis, now_ns:
     kept = max(_steps_of_gap(before, job), least)
     if kept < before.every:
         reason = _why_kept(kept, before.gap_ns, _pace_ns(job, _STEPS_TOLD))
-        return replace(
-            before, every=kept, start=first_step_ahead(job), reason=reason, changed_ns=now_ns
-        )
+        start, returns = first_step_ahead(job), before.returns + 1
+        return Cadence(kept, start, reason, now_ns, returns, corrected=True)
     every, failures_ns = min(max(before.every, least), most), basis.failures_ns
     # What a snapshot costs is known from the generation that failed.
     failed = every > 1 and bool(failures_ns) and failures_ns[-1] > before.changed_ns
@@ -165,8 +164,8 @@ def _steps_of_gap(before: Cadence, job: JobRecord) -> int:
     be time in which the step would have waited anyway: for data, for the others, for a clock. Then
     steps without a snapshot take longer than was concluded, and a failure would cost more.
     """
-    newest = job.lineage.last_step
-    if not before.gap_ns or newest is None or newest < before.start + _STEPS_TOLD:
+    newest, told = job.lineage.last_step, before.start + _STEPS_TOLD
+    if not before.gap_ns or newest is None or not told <= newest < told + REFERENCE_STEPS:
         return before.every
     pace_ns = _pace_ns(job, _STEPS_TOLD)
     if before.every * pace_ns < _CHEAPER * before.gap_ns:
@@ -243,7 +242,7 @@ def _is_due(before: Cadence, job: JobRecord, more: bool, now_ns: int) -> bool:
     """Return whether it is time for fewer snapshots, or for more of them."""
     early = not before.returns and before.changed_ns - job.created_ns < _EARLY_NS
     wait_ns = _CHANGE_NS
-    if more and not early:
+    if before.corrected or (more and not early):
         wait_ns = _BACK_NS << min(before.returns, _DOUBLINGS_MAX)
     return now_ns - before.changed_ns >= wait_ns
 

@@ -33,7 +33,7 @@ from everstep_controller.core.vault.cadence import (
     decide_cadence,
 )
 from everstep_controller.core.vault.catalogue import Catalogue, Recoverable
-from everstep_controller.core.vault.guards import find_guards
+from everstep_controller.core.vault.guards import Guards, find_guards
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from everstep_controller.core.vault.persistence import (
     Persistence,
@@ -51,7 +51,6 @@ from everstep_controller.core.vault.replication import (
     plan_ring,
 )
 from everstep_controller.core.vault.spares import (
-    Prefetch,
     SpareNeed,
     SpareOrders,
     plan_prefetches,
@@ -68,6 +67,9 @@ _STORING_CHANGE = 0.25
 
 # Slots are full while a member is away, and nobody may have anything to tell.
 _AWAY_LOOK_S = 1.0
+
+# A guard that brings nothing tells nothing.
+_GUARD_LOOK_S = 10.0
 
 
 @dataclass(slots=True)
@@ -159,8 +161,8 @@ class VaultOrders:
     recoverable: Recoverable = field(default_factory=lambda: Recoverable(None, ()))
     cadence: Cadence = field(default_factory=Cadence)
     spares: SpareOrders = field(default_factory=SpareOrders)
-    # By node, what it fetches while the job waits, because one other node only has it.
-    guards: Mapping[str, Prefetch] = field(default_factory=dict)
+    # What nodes fetch while the job waits, because one other node only has it.
+    guards: Guards = field(default_factory=Guards)
     publish: Publish | None = None
     # By node, the other nodes' ranks whose files it writes to storage from its replicas.
     stand_ins: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -187,6 +189,8 @@ class VaultOrders:
     @property
     def looks_again_s(self) -> float | None:
         """Return in which time to decide again though nobody tells anything."""
+        if self.guards.orders or self.guards.tried:
+            return _GUARD_LOOK_S
         return _AWAY_LOOK_S if self.member_away else self.phase.looks_again_s
 
     def held_at(self, step: int) -> bool:
@@ -308,7 +312,7 @@ class JobSnapshots:
             recoverable,
             self._decide_cadence(job, state, phase, now_ns),
             self._prepare_spares(job, state, replication, recoverable.step),
-            find_guards(before.guards, job, state, catalogue),
+            find_guards(before.guards, job, state, catalogue, now_ns),
             publish,
             choose_stand_ins(inputs, named) if away else {},
             None if wish is None else wish.after_step,
@@ -362,7 +366,7 @@ class JobSnapshots:
         orders = self.orders
         members = _keepers(self.generation, orders.replication)
         directed = self.holdings.holders.union(
-            members, orders.spares.waiting, orders.spares.prefetches, orders.guards
+            members, orders.spares.waiting, orders.spares.prefetches, orders.guards.orders
         )
         shared = self._shared_directive()
         for node in sorted(directed):
@@ -484,7 +488,7 @@ class JobSnapshots:
 
     def _directive(self, node: str, shared: Directive) -> Directive:
         orders, spares = self.orders, self.orders.spares
-        if (guarded := orders.guards.get(node)) is not None:
+        if (guarded := orders.guards.orders.get(node)) is not None:
             # Copies alone: it needs no memory for ranks.
             need, number = SpareNeed(0, 0), self.generation.number
             return Directive(self.job, number, None, (), "", spare=need, prefetch=guarded)
@@ -573,6 +577,8 @@ class VaultNews:
         keeper = orders.replication.keeper
         if keeper not in ("", before.replication.keeper):
             yield KeeperChosen(job.id, keeper)
+        for guard in sorted(orders.guards.orders.keys() - before.guards.orders.keys()):
+            yield KeeperChosen(job.id, guard)
         if orders.recoverable.step != before.recoverable.step or not snapshots.generation.parts:
             yield from self._tell_parts(snapshots)
             yield from self._tell_differing(snapshots, job)

@@ -6,9 +6,9 @@ job has storage, its newest step is brought there instead.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from everstep_common.orders import ShardSource
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.snapshots import StepKey
@@ -18,39 +18,85 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.recovery_step import pick_step, question_of, reachable_nodes
 from everstep_controller.core.vault.spares import Prefetch, sources_of
 
+# A node that has not brought what it was to fetch after this time, and this many bytes a second, is
+# taken for one that cannot: another one is asked, and after all of them the first one again.
+_PATIENCE_NS, _RATE = 60 * 1_000_000_000, 50 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """Nodes that fetch copies for a job that waits."""
+
+    # By node, what it fetches; and since when.
+    orders: Mapping[str, Prefetch] = field(default_factory=dict)
+    since_ns: Mapping[str, int] = field(default_factory=dict)
+    # Nodes that have not brought what they were to.
+    tried: frozenset[str] = frozenset()
+
 
 def find_guards(
-    before: Mapping[str, Prefetch], job: JobRecord, state: State, catalogue: Catalogue
-) -> Mapping[str, Prefetch]:
-    """Return what nodes fetch while the job waits, by their names; each for one other node.
+    before: Guards, job: JobRecord, state: State, catalogue: Catalogue, now_ns: int
+) -> Guards:
+    """Return who fetches what while the job waits.
 
-    An order stays while it can be followed: what has come of it is no reason for another one.
+    An order stays as it is while some of it has still to come: what has come is no reason for
+    another one.
     """
     waits = job.state is JobState.WAITING_CAPACITY and not job.ending.wanted
     if not waits or job.spec.storage is not None:
-        return {}
+        return Guards()
     there = reachable_nodes(state, catalogue)
     question = question_of(restore_point.choose_step(state, job), there)
     chosen = pick_step(catalogue, question).candidate
     if chosen is None or chosen.tier != "memory" or chosen.stored is not None:
-        return {}
+        return Guards()
     held = catalogue.steps(chosen.generation)[chosen.step].memory
     if held.safe and held.nodes <= there.keys():
-        return {}
-    able = _able(job, state)
-    found = {
+        return Guards()
+    exposed, able = _exposed(held, there), _able(job, state)
+    waiting = {
         guard: order
-        for guard, order in before.items()
-        if guard in able and all(_is_there(one, chosen.key, there) for one in order.sources)
+        for guard, order in before.orders.items()
+        if guard in able and _has_still_to_come(order, exposed, chosen.key)
     }
+    late = {one for one, order in waiting.items() if _is_late(order, before.since_ns[one], now_ns)}
+    tried = before.tried | late
+    found = {guard: order for guard, order in waiting.items() if guard not in late}
     guarded = {source.rank for order in found.values() for source in order.sources}
-    for holder, only_there in sorted(_exposed(held, there, guarded).items()):
-        free = sorted(able.keys() - found.keys() - {holder})
-        # One that is not in the holder's failure domain, where there is any.
-        best = min(free, key=lambda one: able[one] == state.nodes[holder].domain, default="")
-        if best:
-            found[best] = Prefetch(only_there[0].rank, sources_of(only_there, there))
-    return found
+    for holder, copies in sorted(exposed.items()):
+        alone = [one for one in copies if one.rank not in guarded]
+        others = sorted(able.keys() - {holder})
+        if not alone or not others:
+            continue
+        if tried.issuperset(others):
+            tried = tried.difference(others)
+            continue  # once more, from the first one on, when this is looked at again
+        # Best one that fetches nothing yet, in another failure domain than the holder's.
+        best = min(
+            (one for one in others if one not in tried),
+            key=lambda one: (one in found, able[one] == state.nodes[holder].domain),
+        )
+        sources = (*(found[best].sources if best in found else ()), *sources_of(alone, there))
+        found[best] = Prefetch(min(one.rank for one in sources), sources)
+    since_ns = {
+        guard: before.since_ns[guard] if order is before.orders.get(guard) else now_ns
+        for guard, order in found.items()
+    }
+    return Guards(found, since_ns, tried)
+
+
+def _has_still_to_come(
+    order: Prefetch, exposed: Mapping[str, Sequence[Copy]], step: StepKey
+) -> bool:
+    """Return whether some of it is on its one node yet, and all of it where it was."""
+    left = {(holder, copy.rank) for holder, copies in exposed.items() for copy in copies}
+    same = all((one.generation, one.step) == step for one in order.sources)
+    return same and any((one.node, one.rank) in left for one in order.sources)
+
+
+def _is_late(order: Prefetch, since_ns: int, now_ns: int) -> bool:
+    size_bytes = sum(source.size_bytes for source in order.sources)
+    return now_ns - since_ns > _PATIENCE_NS + size_bytes * 1_000_000_000 // _RATE
 
 
 def _able(job: JobRecord, state: State) -> dict[str, str]:
@@ -63,13 +109,7 @@ def _able(job: JobRecord, state: State) -> dict[str, str]:
     }
 
 
-def _is_there(source: ShardSource, step: StepKey, there: Mapping[str, str]) -> bool:
-    return source.node in there and (source.generation, source.step) == step
-
-
-def _exposed(
-    copies: Iterable[Copy], there: Mapping[str, str], guarded: Collection[int]
-) -> dict[str, list[Copy]]:
+def _exposed(copies: Iterable[Copy], there: Mapping[str, str]) -> dict[str, list[Copy]]:
     """Return by node, in the order of their ranks, copies of the parts that only it can give."""
     of_part: defaultdict[str, dict[str, Copy]] = defaultdict(dict)
     for copy in copies:
@@ -78,6 +118,6 @@ def _exposed(
     only: defaultdict[str, list[Copy]] = defaultdict(list)
     for held in of_part.values():
         ((holder, copy), *others) = held.items()
-        if not others and copy.rank not in guarded:
+        if not others:
             only[holder].append(copy)
     return {holder: sorted(found, key=lambda one: one.rank) for holder, found in only.items()}

@@ -82,6 +82,30 @@ def test_the_word_of_a_node_that_has_seen_little_counts_where_another_one_tells_
     assert _young(story, "n1") is JobState.STALLED
 
 
+def test_nodes_that_see_no_move_do_not_say_that_a_job_stands_still_whose_steps_nobody_hears() -> (
+    None
+):
+    story = HangStory().begin()
+    unseeing = reports.RanksStandStill(
+        generation=1,
+        step=None,
+        since_boot_ns=1,
+        usual_ns=_USUAL_NS,
+        blind="no recorder",
+        young=True,
+    )
+    story.tell(events.Reported(story.origin("n1"), story.now_ns, unseeing, "j"))
+    # The node that prints the steps is away, so that none is heard of.
+    story.core.state.nodes["n0"].connected = False
+    story.now_ns += 30 * S
+    story.tell(events.Reported(story.origin("n1"), story.now_ns, unseeing, "j"))
+    assert not story.job.hang.found_ns
+    story.core.state.nodes["n0"].connected = True
+    story.stand_still("n0")
+    # Steps alone tell: the ranks are looked at before anybody is told.
+    assert story.job.hang.found_ns == story.now_ns
+
+
 def test_the_word_of_nodes_that_have_seen_little_does_not_count_where_nobody_tells_steps() -> None:
     story = HangStory().begin()
     story.job.ledger.steps.take_after(1)  # weights and caches come before the third

@@ -3,10 +3,16 @@
 from dataclasses import replace
 
 from everstep_common.reports import Storage
-from everstep_controller.core.model.job import JobState, Launcher
+from everstep_controller.core.events import KeeperChosen
+from everstep_controller.core.model.job import JobState, Launcher, Members
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.vault.messages import Directive
+from everstep_controller.core.model.snapshots import BranchPoint
+from everstep_controller.core.vault.copies import Copy
+from everstep_controller.core.vault.messages import Directive, NodeHoldings
 from unit.controller.test_vault_service import World
+
+S = 1_000_000_000
+_NOTHING = Directive("train", 1, None, (), "")
 
 
 def _world(*spares: str) -> World:
@@ -116,3 +122,58 @@ def test_nobody_fetches_from_a_node_that_cannot_be_reached_or_for_one_that_canno
     world.state.nodes["c"].bulk_address = ""
     _loses(world, "b")
     assert "c" not in world.directives or _fetched(world.directives["c"]) == []
+
+
+_RING = {"a": "b", "b": "c", "c": "d", "d": "a"}
+
+
+def _four() -> World:
+    """A job of four nodes: each has its own step 5 and that of the one before it."""
+    world = _world("c", "d")
+    record = world.state.newest("train")
+    record.generation.members = Members(list("abcd"))
+    record.lineage.branch = [BranchPoint(1, None, 4)]
+    for node, after in _RING.items():
+        _holds(world, after, "abcd".index(after), "abcd".index(node))
+    return world
+
+
+def _holds(world: World, node: str, *ranks: int) -> None:
+    copies = [Copy(node, 1, r, 5, "abcd"[r] != node, "ff", 1, f"shard-{r}") for r in ranks]
+    told = {repr(copy).encode(): copy for copy in copies}
+    world.service.report("train", node, NodeHoldings(told, 0, (), ()))
+    world.settle()
+
+
+def test_after_a_second_loss_meanwhile_two_nodes_have_all_of_it_in_the_end() -> None:
+    world, have = _four(), {"a": {0, 3}, "c": {1, 2}}
+    for lost in "db":
+        _loses(world, lost)
+        world.service.forget_node(lost)
+        world.settle()
+    for _ in range(3):
+        for node in have:
+            have[node] |= {rank for _, rank, _ in _fetched(world.directives[node])}
+        for node, ranks in have.items():
+            _holds(world, node, *sorted(ranks))
+    assert have == {"a": {0, 1, 2, 3}, "c": {0, 1, 2, 3}}
+    assert [_fetched(world.directives[node]) for node in have] == [[], []]
+
+
+def test_of_a_node_that_brings_nothing_another_one_takes_over_and_then_it_is_asked_again() -> None:
+    world = _world("c", "d")
+    _loses(world, "b")
+    asked: list[str] = []
+    for _ in range(24):
+        world.clock_ns += 20 * S
+        world.service.job_changed("train")
+        world.settle()
+        fetching = [name for name in "cd" if _fetched(world.directives.get(name, _NOTHING))]
+        asked += [name for name in fetching if asked[-1:] != [name]]
+    assert asked[:4] == ["c", "d", "c", "d"]
+
+
+def test_who_is_to_fetch_is_asked_what_it_holds_when_the_job_goes_on() -> None:
+    world = _world("c")
+    _loses(world, "b")
+    assert KeeperChosen("train-1", "c") in world.events
