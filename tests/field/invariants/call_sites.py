@@ -132,6 +132,10 @@ def _agent() -> Iterator[CallSite]:
     )
     yield CallSite(f"{a}jobs.sessions.server", "text", _X, "bytes that are no frame are refused")
     yield CallSite(
+        *(f"{a}jobs.state.remembered_ends", "which jobs have ended cannot be read: %s", _N),
+        _RESTARTED,
+    )
+    yield CallSite(
         f"{a}jobs.state.store", "what was known of job %s cannot be read: %s", _N, _RESTARTED
     )
     yield CallSite(
