@@ -133,7 +133,7 @@ def test_no_freeze_over_a_move_ends_a_job_or_takes_a_node(seed: int, move: str) 
 
 def test_freezes_are_judged_by_looks() -> None:
     judged = restarts = 0
-    for seed in range(3):
+    for seed in range(6):
         cluster = _Story(seed, "restart").play()
         jobs = cluster.controller.core.state.jobs.values()
         judged += cluster.looks.judged
