@@ -329,14 +329,8 @@ class SimulatedCluster:
         self.time.after(1, self._start_controller)
 
     def recover(self) -> None:
-        """Let an operator order the recovery from what the agents know.
-
-        The controller is started for it: every agent says Hello anew.
-        """
+        """Let an operator order the recovery from what the agents know."""
         self.fleet.submit(events.RecoveryBegun("ops"))
-        for node in self.fleet.nodes.values():
-            node.connected = False
-            self.time.soon(0.05, 2, partial(self.fleet.connect, node))
 
     def fatal_finding(self, name: str) -> None:
         """Let a node report a broken GPU."""

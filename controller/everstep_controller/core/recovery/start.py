@@ -126,7 +126,7 @@ def _asked(turn: Turn, job: JobRecord) -> bool:
         node.fit and node.name in job.launchers and devices.has_room(turn.state, node, job)
         for node in nodes
     )
-    # Ranks of a generation that the journal had lost may have been found on another node since: they
+    # Ranks of a generation that the journal had lost may have been found on another node since, and
     # are stopped first. Of a node that is away nobody would ever hear that they are.
     older = [name for name, one in job.launchers.items() if one.stale_generation]
     stopped = not any(turn.state.nodes[name].connected for name in older)
