@@ -77,6 +77,8 @@ class Play:
     # Until all is up, agents find no controller.
     faults: list[Fault] = field(default_factory=lambda: [_BOOTED])
     left_out: list[str] = field(default_factory=list)
+    # What ended a thread of it.
+    broken: list[Exception] = field(default_factory=list)
     _counted: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -95,6 +97,20 @@ class Play:
         self.references.stop()
         for job in self.jobs():
             job.stopping = True
+
+    def start(self, work: Callable[..., None], *arguments: object) -> threading.Thread:
+        """Start a part of it beside the others; one that breaks ends the round."""
+
+        def do() -> None:
+            try:
+                work(*arguments)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the round ends by it
+                self.broken.append(error)
+                self.stop()
+
+        thread = threading.Thread(target=do, daemon=True)
+        thread.start()
+        return thread
 
     def jobs(self) -> list[Job]:
         """Return the jobs that run."""
@@ -259,13 +275,15 @@ def _play(playing: Play) -> Round:
     with Canary(playing.now) as canary, Watch(fleet, playing.now) as watch:
         watching = watch_losses(losses, lambda: _losses(playing), over)
         threads = [
-            *(_thread(playing.run_track, shapes) for shapes in playing.tracks()),
-            _thread(playing.run_faults, planned, f"{WHEELS}/{wheel.name}"),
+            *(playing.start(playing.run_track, shapes) for shapes in playing.tracks()),
+            playing.start(playing.run_faults, planned, f"{WHEELS}/{wheel.name}"),
         ]
         for one in threads:
             one.join()
         over.set()
         watching.join()
+        if playing.broken:
+            raise playing.broken[0]
         if playing.stopping.is_set():
             raise StoppedError
         watch.look_at_all()
@@ -293,12 +311,6 @@ def _play(playing: Play) -> Round:
         commit=options.commit,
         load=round(os.getloadavg()[2], 2),
     )
-
-
-def _thread(work: Callable[..., None], *arguments: object) -> threading.Thread:
-    thread = threading.Thread(target=work, args=arguments, daemon=True)
-    thread.start()
-    return thread
 
 
 def _losses(playing: Play) -> list[tuple[str, Path]]:

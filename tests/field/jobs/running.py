@@ -216,7 +216,7 @@ class Job:
         known = begun[0].partition(" ")[0] if begun else self.spec.name
         job = self.fleet.ask("job", known)
         assert isinstance(job, dict)
-        return known if job["state"] == "ended" else None
+        return known if job["summary"]["state"] == "ended" else None
 
     def _last_words(self) -> str:
         for name in self.spec.machines:
