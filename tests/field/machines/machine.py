@@ -78,8 +78,9 @@ class Machine:
                 stderr=output,
                 start_new_session=True,
             )
-        process = self.process
-        self.leader = eventually(lambda: _first_child(process.pid), 30.0, "no first process")
+        process, self.leader = self.process, 0
+        told = f"no first process of {self.name}"
+        self.leader = eventually(lambda: self._first_process(process), 30.0, told)
         bus = Path(f"/proc/{self.leader}/root/run/dbus/system_bus_socket")
         eventually(lambda: bus.exists() or None, patience_s, f"no system bus in {self.name}")
 
@@ -88,8 +89,9 @@ class Machine:
         with self.turn:
             if self.process is not None:
                 self.thaw()
+                # Number 0 would be this process's own group.
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(self.leader, signal.SIGKILL)
+                    os.kill(self.leader or self.process.pid, signal.SIGKILL)
                 self._reap()
 
     def shut_down(self) -> None:
@@ -146,6 +148,11 @@ class Machine:
         """Return the control groups of its services that a pattern names."""
         tops = [self._folder(one) for one in ("systemd", "unified")]
         return [found for top in tops for found in top.glob(f"**/system.slice/{pattern}")]
+
+    def _first_process(self, process: "subprocess.Popen[bytes]") -> int | None:
+        said = self.console.read_text(errors="replace")[-400:]
+        assert process.poll() is None, f"{self.name} ended with {process.returncode}: {said}"
+        return _first_child(process.pid)
 
     def _reap(self) -> None:
         assert self.process is not None
