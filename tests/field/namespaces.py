@@ -2,11 +2,11 @@
 
 import contextlib
 import os
+import secrets
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,7 +26,9 @@ def run_inside(module: str, words: Sequence[str]) -> int:
         print(f"no machines can be booted: {reason} (apt: systemd-container dbus)")
         return 1
     image = build_image(REPOSITORY / ".venv/field")
-    work = Path(tempfile.mkdtemp(prefix="everstep-field-", dir="/tmp"))
+    # Machines are named after it, and no machine's name has the underscores of tempfile's.
+    work = Path(f"/tmp/everstep-field-{secrets.token_hex(4)}")
+    work.mkdir(mode=0o700)
     try:
         return _run(module, [str(work), str(image), *words])
     finally:
