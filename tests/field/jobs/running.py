@@ -102,7 +102,9 @@ class Job:
             one = self.fleet.machine(name)
             if one.is_up and name not in self.codes():
                 with contextlib.suppress(*_NO_ANSWER):
-                    if one.show(self.unit, "ActiveState") in ("inactive", "failed"):
+                    down = one.show(self.unit, "ActiveState") in ("inactive", "failed")
+                    # One that has ended meanwhile has written its code by then.
+                    if down and name not in self.codes():
                         self._start(one)
 
     def _start(self, one: Machine) -> None:

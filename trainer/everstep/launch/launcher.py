@@ -371,7 +371,7 @@ class Launcher:
 
     def _leave(self, number: signal.Signals, *, again: bool = False) -> None:
         """Leave the job, whatever becomes of its last step."""
-        self._leaving.by(number, again=again)
+        self._leaving.by(number, begun=self._generation.number > 0, again=again)
         self._end(128 + number, [], self._leaving.for_ranks(number))
         if self._leaving.only_here(number):
             self._generation.stop(0.0)

@@ -127,8 +127,11 @@ class Departure:
         """Return whether the job goes on without this node after such a signal."""
         return number in self._options.leaves_on or (self._goes_down and number == signal.SIGTERM)
 
-    def by(self, number: signal.Signals, *, again: bool = False) -> None:
-        """Leave on a signal; ``again``: it came once more, and nothing is waited for."""
+    def by(self, number: signal.Signals, *, begun: bool, again: bool = False) -> None:
+        """Leave on a signal; ``again``: it came once more, and nothing is waited for.
+
+        ``begun``: ranks have run here, so there may be a step that is to be stored.
+        """
         if self.only_here(number):
             # Nothing is told: the agent sees this process end, and the job goes on without it.
             self._link.drop()
@@ -141,7 +144,8 @@ class Departure:
         if self.asked is not None:
             self._unknown = self._why_unknown(again=again)
         self._link.send(LauncherLeft(f"interrupted by its user ({number.name})", by_user=True))
-        if self._options.keep.storage and self.asked is None and self._link.connected:
+        stores = begun and self._options.keep.storage is not None
+        if stores and self.asked is None and self._link.connected:
             self._stored_by = self._monotonic() + _STORAGE_WAIT_S
             self._say("waiting for the newest step to be stored; Ctrl-C: do not wait")
             self._unknown = "nobody said that its newest step is stored"
