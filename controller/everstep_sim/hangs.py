@@ -49,6 +49,11 @@ class SimulatedHang:
     phase: Phase | None = None
     # In how many generations it does so.
     times: int = 1
+    # It holds the GIL and computes, so it is not seen to be stuck; whether it builds something
+    # meanwhile; and for how long it holds it in one piece at most, as it may in an evaluation.
+    computes: bool = False
+    builds: bool = False
+    held_most_s: float = FOREVER_S
     judged: Judged = Judged.RIGHT
     # What the rank has said to do, which is no step: no node says then that its ranks stand still.
     pause: str = ""
@@ -80,6 +85,10 @@ class SimulatedHang:
                 return 0.0
             self.began_ns[number] = now_ns
         return max(0.0, self.lasts_s - (now_ns - self.began_ns[number]) / SECOND)
+
+    def held_ns(self, number: int, now_ns: int) -> int:
+        """Return for how long a look sees that the GIL is held."""
+        return min(now_ns - self.began_ns[number], int(self.held_most_s * SECOND))
 
     def culprit(self, ours: SimulatedGeneration) -> tuple[int, str]:
         """Return which rank it is, and where."""
@@ -178,12 +187,14 @@ class Hangs:
         return SeenHang(
             verdict=verdict,
             evidence="5a",
-            stuck=(rank,) if hang.kind in _STUCK else (),
+            stuck=(rank,) if hang.kind in _STUCK and not hang.computes else (),
             looks=watch.looks,
             same_ns=watch.newest_ns - watch.first_ns,
             unmoved_ns=watch.newest_ns - watch.first_ns,
             pause=hang.pause,
             place=hang.place,
+            held_ns=hang.held_ns(number, watch.newest_ns) if hang.computes else 0,
+            works=hang.builds,
         )
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from everstep.launch.hangs.rank_pages import RankPages
 from everstep.rank import interpreter
+from everstep_common.clock import boot_ns
 
 _FOLDER = Path(interpreter.__file__).parent
 _SCRIPT = """
@@ -55,6 +57,49 @@ def test_a_script_without_torch_has_one_finder_more_and_nothing_else(script: Pat
     assert found["path"] == without["path"]
     assert found["finders"] == ["TorchFinder", *without["finders"]]
     assert found["modules"] == ["everstep_torch_finder"]
+
+
+_SOCKETS = """
+import json, multiprocessing, os, socket, sys, threading, time
+
+def child(queue):
+    queue.put(threads())
+
+def threads():
+    return sorted(os.listdir("/proc/self/task"))
+
+if __name__ == "__main__":
+    time.sleep(0.2)
+    found = {"path": sys.path[1:], "threads": len(threads()), "known": threading.active_count()}
+    for method in ("fork", "spawn"):
+        context = multiprocessing.get_context(method)
+        queue = context.SimpleQueue()
+        one = context.Process(target=child, args=(queue,))
+        one.start()
+        found[method] = len(queue.get())
+        one.join()
+    json.dump(found, sys.stdout)
+"""
+
+
+def test_a_rank_that_has_sockets_has_a_thread_more_and_its_children_have_none(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(_SOCKETS)
+    pages = RankPages([0])
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(_FOLDER)}
+    environ |= {"EVERSTEP_RANK_FILES": "/nowhere", **pages.environment(0)}
+    line = [sys.executable, str(script)]
+    done = subprocess.run(line, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert str(_FOLDER) not in found.pop("path")
+    assert found == {"threads": 2, "known": 1, "fork": 1, "spawn": 1}
+    facts = pages.read(0, boot_ns())
+    assert facts.watched_at_ns > 0
+    assert facts.watch_thread not in (0, facts.watch_process)
+    pages.close()
 
 
 def test_the_site_s_own_start_runs_too(tmp_path: Path, script: Path) -> None:

@@ -11,9 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from everstep.launch.hangs.rank_pages import RankPages
 from everstep.launch.processes.children import spawn
 from everstep.launch.standby.candidate import Candidate, WarmUp
 from everstep.launch.standby.python_command import PythonCommand, python_command
+from everstep.rank import interpreter
+from everstep_common.clock import boot_ns
 
 _DEADLINE_S = 30.0
 
@@ -201,3 +204,17 @@ def test_what_the_kernel_does_not_tell_of_its_memory_is_nothing(
     folder.mkdir()
     (folder / "smaps_rollup").write_text("5500-7ffc ---p 00000000 00:00 0 [rollup]\n")
     assert candidate.measure(tmp_path) == 0
+
+
+def test_a_rank_that_was_a_standby_is_watched_whatever_was_imported_before(
+    tmp_path: Path, stage: _Stage
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import time\ntime.sleep(0.3)\n")
+    known = {"PYTHONPATH": str(Path(interpreter.__file__).parent)}
+    known["EVERSTEP_RANK_FILES"] = str(tmp_path)
+    candidate = stage.standby(_command(str(script)), "socket", **known)
+    pages = RankPages([0])
+    assert _outcome(stage, candidate, {**known, **pages.environment(0)}) == (0, "", "")
+    assert pages.read(0, boot_ns()).watched_at_ns > 0
+    pages.close()

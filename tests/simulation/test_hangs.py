@@ -42,6 +42,9 @@ class _Story:
     # When the job was found to stand still, and whether it is now.
     stalls_ns: list[int] = field(default_factory=list)
     is_found: bool = False
+    # When it was stopped for that.
+    stops_ns: list[int] = field(default_factory=list)
+    _is_stopping: bool = False
 
     def play(self, until_s: float = 4000) -> SimulatedCluster:
         invariants = Invariants()
@@ -52,6 +55,9 @@ class _Story:
             found = job is not None and job.state in (JobState.STALLED, JobState.STOPPING)
             if found and not self.is_found:
                 self.stalls_ns.append(cluster.controller.now_ns)
+            if job is not None and job.state is JobState.STOPPING and not self._is_stopping:
+                self.stops_ns.append(cluster.controller.now_ns)
+            self._is_stopping = job is not None and job.state is JobState.STOPPING
             self.is_found = found
             for node in cluster.controller.core.state.nodes.values():
                 if any(claim.owner == AUTOMATION for claim in node.claims):
@@ -161,6 +167,55 @@ def test_evaluations_are_told_once_and_a_hang_after_them_as_soon_as_ever(
     assert first < evaluations[1].began_ns[1]
     assert len(others) == 1, "the hang"
     assert (others[0] - hang.began_ns[1]) / SECOND < 6
+
+
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_an_endless_loop_with_the_lock_is_restarted_in_seconds_also_after_evaluations(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    evaluations = [
+        SimulatedHang(
+            kind=HangClass.CPU_SIDE, step=step, lasts_s=rng.uniform(5, 60), place="evaluate"
+        )
+        for step in (4, 8)[: rng.randint(0, 2)]
+    ]
+    loop = SimulatedHang(
+        kind=HangClass.GIL_HELD, step=14, rank=rng.randrange(3), place="native", computes=True
+    )
+    story = _Story(seed, [*evaluations, loop])
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert _restarts(cluster) == 1
+    assert (story.stalls_ns[-1] - loop.began_ns[1]) / SECOND < 6
+    (stopped_ns,) = story.stops_ns
+    assert 12 < (stopped_ns - loop.began_ns[1]) / SECOND < 20
+    assert not story.claimed
+
+
+@pytest.mark.parametrize("disturbed", [False, True], ids=["alone", "disturbed"])
+@pytest.mark.parametrize("builds", [True, False], ids=["a save in C", "an evaluation with C in it"])
+@pytest.mark.parametrize("seed", seeds(3, 40))
+def test_what_holds_the_lock_and_ends_within_the_patience_is_let_alone(
+    seed: int, builds: bool, disturbed: bool
+) -> None:
+    rng = random.Random(seed)
+    hang = SimulatedHang(
+        kind=HangClass.GIL_HELD,
+        step=rng.randint(3, 20),
+        lasts_s=rng.uniform(12, PATIENCE_S - 10),
+        rank=rng.randrange(3),
+        place="native",
+        computes=True,
+        builds=builds,
+        held_most_s=1e6 if builds else rng.uniform(2.5, 8),
+    )
+    story = _Story(seed, [hang], disturbed)
+    cluster = story.play()
+    assert _ended_well(cluster)
+    assert set(hang.began_ns) == {1}
+    assert _restarts(cluster) == 0
+    assert not story.claimed
 
 
 @pytest.mark.parametrize("seed", seeds(2, 20))

@@ -14,9 +14,16 @@ from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.judging.process_evidence import (
     UNINTERRUPTIBLE_MS,
     process_class,
+    stands_with_gil,
     waits_for_data,
+    works_with_gil,
 )
-from everstep_common.hangs.reports.rank_report import PAUSED, ProcessState, RankHangReport
+from everstep_common.hangs.reports.rank_report import (
+    PAUSED,
+    ProcessFacts,
+    ProcessState,
+    RankHangReport,
+)
 from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_common.printable import printable
@@ -33,6 +40,8 @@ _PLACES_MAX = 4
 _DIGEST_BYTES = 8
 
 _Stack = tuple[str, ...]
+# The place of a rank of which only that is known.
+_IN_NATIVE_CODE = "native code that holds the GIL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,10 @@ class Look:
     devices: tuple[str, ...] | None = None
     # Where those stand who hold the job back, as a number; "" where nobody tells it.
     place: str = ""
+    # For how long the culprits have held the GIL at least, 0: none was seen to; and whether one of
+    # them builds or writes something with it.
+    held_ms: int = 0
+    works: bool = False
     # Why it could not be judged, in words; "" where it was.
     failure: str = ""
 
@@ -73,6 +86,7 @@ def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
     found = read_all(told)
     verdict = judge(found.reports, found.world_size, with_frames=False)
     stuck = stuck_ranks(found.reports, verdict)
+    holding = holders_of_gil(found.reports, verdict)
     return Look(
         at_ns,
         verdict,
@@ -82,6 +96,8 @@ def judge_told(told: Iterable[NodeTold], at_ns: int = 0) -> Look:
         place=place_of(found.reports, verdict),
         seen=tuple(sorted(one.rank for one in found.reports if _is_seen(one))),
         devices=devices_of(found.reports, verdict),
+        held_ms=min((one.gil_held_ms for one in holding), default=0),
+        works=any(map(works_with_gil, holding)),
     )
 
 
@@ -152,10 +168,16 @@ def _is_stuck(report: RankHangReport) -> bool:
     seen = process_class(report) is not None
     if report.phase.startswith(PAUSED):
         return seen and process.state is not ProcessState.UNINTERRUPTIBLE
-    held = process.gil_held is True and process.native_stack_unchanged is True
+    held = stands_with_gil(process)
     # Whoever reads a slow file may do so with the GIL, too.
     in_time = waits_for_data(process) and process.state_for_ms < UNINTERRUPTIBLE_MS
     return (held and not in_time) or seen
+
+
+def holders_of_gil(reports: Iterable[RankHangReport], verdict: HangVerdict) -> list[ProcessFacts]:
+    """Return the processes of the culprits that hold the GIL."""
+    named = {one.rank for one in verdict.culprits if one.kind is HangClass.GIL_HELD}
+    return [one.process for one in reports if one.rank in named]
 
 
 def follow(before: Streak | None, look: Look) -> Streak:
@@ -256,7 +278,8 @@ def _script_place(report: RankHangReport, waiting: Sequence[_Stack]) -> _Stack:
 
 
 def _outermost_first(report: RankHangReport) -> _Stack:
-    return report.process.python_stack[::-1]
+    process = report.process
+    return process.python_stack[::-1] or ((_IN_NATIVE_CODE,) if process.gil_held else ())
 
 
 def _in_common(one: _Stack, other: _Stack) -> int:

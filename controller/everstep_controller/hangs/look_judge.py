@@ -36,6 +36,8 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
         place=found["place"],
         seen=tuple(found["seen"]),
         devices=None if devices is None else tuple(devices),
+        held_ms=found["held_ms"],
+        works=found["works"],
     )
 
 
@@ -53,6 +55,8 @@ def main() -> int:
         "seen": look.seen,
         "devices": look.devices,
         "place": look.place,
+        "held_ms": look.held_ms,
+        "works": look.works,
     }
     print(json.dumps(found))
     return 0

@@ -24,6 +24,7 @@ _TOLD_LATER_S = 600
 # itself is named when no rank has moved for so long.
 _BEGINNING_UNMOVED_S = 60
 _S = 1_000_000_000
+_MS = 1_000_000
 
 # Job, generation, and when it was found to stand still, or was started.
 Stall = tuple[str, int, int]
@@ -73,10 +74,16 @@ def is_news(known: Known, due_ns: int, now_ns: int, *, begins: bool = False) -> 
         return newest.verdict.kind is not HangClass.NO_WAIT
     if 0 < due_ns <= now_ns:
         return True
-    if says_same(known.told.verdict, newest.verdict) and known.told.pause == newest.pause:
+    if _tells_same(known.told, newest):
         return known.told_looks < 2 <= known.streak.looks
     # Each is journaled, and what ranks tell may be another thing each time.
     return known.tellings < _TELLINGS_SOON or now_ns - known.told_ns >= _TOLD_LATER_S * _S
+
+
+def _tells_same(told: Look, newest: Look) -> bool:
+    """Return whether two looks find the same, and give a culprit the same time."""
+    same = told.pause == newest.pause and told.works == newest.works
+    return same and says_same(told.verdict, newest.verdict)
 
 
 def is_news_of(job: JobRecord, known: Known, now_ns: int) -> bool:
@@ -102,6 +109,8 @@ def word_of(job: JobRecord, known: Known, evidence: str) -> HangJudged:
         unmoved_ns=newest.at_ns - streak.unmoved_since_ns,
         pause=newest.pause,
         place=newest.place,
+        held_ns=newest.held_ms * _MS,
+        works=newest.works,
         failure=newest.failure,
         devices=newest.devices,
     )

@@ -1,9 +1,10 @@
 """Hangs: jobs of users under the shipped units hang, one after the other; how soon each trains on.
 
 Booted machines as in the field, an unchanged script with two ranks on each of two, a third as its
-spare. Four jobs at a time, with steps of 0.1 s. A rank is stopped (SIGSTOP), is killed, or
-holds the interpreter's lock, at once or after two evaluations of 20 s; and what pauses for 20 s by
-itself has to be let alone: an evaluation, a loader, a save. Each run is kept when it is over: the
+spare. Four jobs at a time, with steps of 0.1 s. A rank is stopped (SIGSTOP), is killed, or holds
+the interpreter's lock while it waits or computes for ever, at once or after two evaluations of
+20 s; and what pauses for 20 s by itself has to be let alone: an evaluation, a loader, a save, a
+packing that keeps the lock. Each run is kept when it is over: the
 same command goes on with those that are missing.
 """
 

@@ -4,11 +4,11 @@ import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from field.hangs.runs import BOUND_S, KINDS, HangRun
+from field.hangs.runs import BOUND_S, KINDS, HangRun, Kind
 
 # What people and the judge say of a rank that hangs; one that has died is seen by its exit.
 _SEEN = ("JobStalled", "HangJudged")
-_SEEN_S, _NEW_STEP_S = 5.0, 10.0
+_SEEN_S = 5.0
 _LATE_SHARE = 0.05
 
 
@@ -52,20 +52,20 @@ def _figures(found: Sequence[HangRun]) -> Iterator[tuple[str, float, str, float 
     for kind in KINDS:
         of_it = [one for one in found if one.kind == kind.name and not one.failed]
         if of_it and kind.how:
-            yield from _of_hangs(kind.name, of_it, seen=kind.how != "dead")
+            yield from _of_hangs(kind, of_it)
         elif of_it:
             count = f"{kind.name}: restarts in {len(of_it)} runs"
             yield count, sum(one.restarts for one in of_it), "restarts", 0.0
 
 
 def _of_hangs(
-    name: str, found: Sequence[HangRun], *, seen: bool
+    kind: Kind, found: Sequence[HangRun]
 ) -> Iterator[tuple[str, float, str, float | None]]:
-    if seen:
+    if kind.how != "dead":
         told = [min(one.marks.get(mark, BOUND_S) for mark in _SEEN) for one in found]
-        yield from _of_times(f"{name} → detected", told, _SEEN_S)
+        yield from _of_times(f"{kind.name} → detected", told, _SEEN_S)
     stepped = [BOUND_S if one.next_step_s is None else one.next_step_s for one in found]
-    yield from _of_times(f"{name} → new step", stepped, _NEW_STEP_S)
+    yield from _of_times(f"{kind.name} → new step", stepped, kind.new_step_s)
 
 
 def _of_times(

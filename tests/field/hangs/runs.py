@@ -30,8 +30,15 @@ _CHECKPOINT = ("--checkpoint", "{out}/checkpoint.npz", "--checkpoint-every")
 _OFTEN = (*_CHECKPOINT, "20")
 _EVALUATES = (*_OFTEN, "--evaluate-every", "110", "--evaluate-seconds", "20")
 _HIT: Mapping[str, signal.Signals] = MappingProxyType(
-    {"gil": signal.SIGUSR1, "stop": signal.SIGSTOP, "dead": signal.SIGKILL}
+    {
+        "gil": signal.SIGUSR1,
+        "loop": signal.SIGUSR2,
+        "stop": signal.SIGSTOP,
+        "dead": signal.SIGKILL,
+    }
 )
+# Those of a script that takes the signal itself.
+_WITH_THE_LOCK = ("gil", "loop")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +52,17 @@ class Kind:
     steps: int = _WARM_STEPS
 
     @property
+    def new_step_s(self) -> float:
+        """Return within which time the job should step again.
+
+        A computation that keeps the lock may end: the product takes it for endless after 15 s.
+        """
+        return 25.0 if self.how == "loop" else 10.0
+
+    @property
     def shape(self) -> Shape:
         """Return the job: two machines, two ranks on each, steps that are printed."""
-        if self.how == "gil":
+        if self.how in _WITH_THE_LOCK:
             return Shape(self.how, "hanging.py", ("plain.py", *self.arguments), ranks_per_node=2)
         return Shape(self.name.split(",")[0], "plain.py", self.arguments, ranks_per_node=2)
 
@@ -59,6 +74,7 @@ KINDS = (
     Kind("evaluation", "", _EVALUATES, 130),
     Kind("loader", "", (*_OFTEN, "--load-seconds", "20"), 60),
     Kind("save", "", (*_CHECKPOINT, "100", "--save-seconds", "20"), 130),
+    Kind("packing", "", (*_CHECKPOINT, "100", "--pack-seconds", "20"), 130),
 )
 
 

@@ -33,6 +33,14 @@ def test_a_pause_that_begins_or_ends_is_news() -> None:
     assert is_news(_known(_look(1, pause="rank 0, save"), _look(2)), 0, 2 * _S)
 
 
+def test_a_lock_with_which_something_is_built_at_first_and_then_nothing_is_news() -> None:
+    loops = _look(2, kind=HangClass.GIL_HELD)
+    builds = replace(loops, works=True)
+    assert is_news(_known(builds, loops), 0, 2 * _S)
+    assert is_news(_known(loops, builds), 0, 2 * _S)
+    assert not is_news(_known(loops, loops), 0, 2 * _S)
+
+
 def test_what_is_due_is_told_whatever_was_told_before() -> None:
     same = replace(_known(_look(1), _look(9), looks=9, tellings=99), told_looks=9)
     assert is_news(same, 9 * _S, 9 * _S)

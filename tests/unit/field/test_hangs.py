@@ -56,6 +56,13 @@ def test_more_than_one_late_run_of_twenty_is_missed() -> None:
     assert "0.1 (missed)" in markdown(found)
 
 
+def test_a_loop_with_the_lock_has_the_time_after_which_the_product_takes_it_for_endless() -> None:
+    rows = figures([HangRun("loop", next_step_s=19.0, marks={"HangJudged": 4.0})])
+    assert [one["name"] for one in rows if one["missed"]] == []
+    late = figures([HangRun("loop", next_step_s=26.0, marks={"HangJudged": 4.0})])
+    assert any(one["missed"] for one in late)
+
+
 def test_a_pause_that_is_restarted_is_missed_and_a_dead_rank_is_not_looked_for() -> None:
     found = [HangRun("save", restarts=1), HangRun("dead", next_step_s=1.2)]
     rows = {one["name"]: one for one in figures(found)}

@@ -50,6 +50,17 @@ _FOR_STORAGE = re.compile(
     r"request_wait_answer|fuse_|nfs|rpc_wait|ll_|cl_|ptlrpc|ceph|cxiWait|gpfs|netfs|folio_wait|"
     r"wait_on_page|io_schedule|blk_|bio_|xfs_|ext4_|btrfs_|jbd2_"
 )
+# Functions of Linux in which who waits for its peers or for a thread of its own sleeps: sockets,
+# pipes, several of them at once, locks.
+_FOR_PEERS = re.compile(
+    r"_*(?:futex|wait_woken|sk_wait|skb_wait|tcp_|unix_|inet_csk|poll_schedule|do_poll|do_sys_poll|"
+    r"do_select|do_epoll|ep_poll|io_cqring|anon_pipe_|pipe_|wait_for_partner|rdma_|ib_uverbs)"
+)
+# Of a second some threads beside a main thread that stands still may take so much.
+_IDLE_PERCENT = 25
+# A loop that only computes takes none; whoever builds something takes thousands a second, and
+# hundreds where the kernel gives memory in pieces of 2 MiB.
+_WORKING_FAULTS = 16
 # Frames that a sentence has room for, and how many of them are innermost.
 _FRAMES_TOLD, _INNERMOST_TOLD = 5, 2
 # More than a look makes a rank write, and less than what is sent in a second over 1 Mbit/s.
@@ -127,11 +138,37 @@ def suspicion(report: RankHangReport) -> tuple[HangClass, str] | None:
     process = report.process
     if process.gil_held:
         still = ", and its native stack does not change" if process.native_stack_unchanged else ""
+        works = ", and takes memory or writes meanwhile" if works_with_gil(process) else ""
         where = _native_place(process)
-        return HangClass.GIL_HELD, f"a thread holds the GIL{still}{where}"
+        return HangClass.GIL_HELD, f"a thread holds the GIL{still}{works}{where}"
     if process.answers_ping is False:
         return HangClass.FROZEN, "its process answers nothing, not even a ping that needs no GIL"
     return None
+
+
+def works_with_gil(process: ProcessFacts) -> bool:
+    """Return whether whoever holds the GIL builds or writes something: that comes to an end."""
+    taken, written = process.page_faults or 0, process.written_bytes or 0
+    return bool(process.gil_held) and (taken >= _WORKING_FAULTS or written >= _SENT_MIN_BYTES)
+
+
+def stands_with_gil(process: ProcessFacts) -> bool:
+    """Return whether whoever holds the GIL stands still, and does not wait for other threads.
+
+    Of a rank of torch the other threads are no evidence: those of NCCL compute all the time.
+    """
+    held = process.gil_held is True and process.native_stack_unchanged is True
+    of_torch = process.answers_ping is not None
+    return held and (of_torch or (process.cpu_percent or 0) < _IDLE_PERCENT)
+
+
+def waits_for_peers(report: RankHangReport) -> bool:
+    """Return whether the main thread sleeps where one waits for others, as far as is told."""
+    process = report.process
+    if process.state is not ProcessState.SLEEPING or process.gil_held:
+        return False
+    told = process.wchan.strip("0")
+    return not told or bool(_FOR_PEERS.match(told)) or in_communication(report) is True
 
 
 def _native_place(process: ProcessFacts) -> str:

@@ -9,6 +9,7 @@ from everstep_common.hangs.judging.process_evidence import (
     in_communication,
     in_send_or_receive,
     suspicion,
+    waits_for_peers,
 )
 from everstep_common.hangs.reports.verdict import (
     Confidence,
@@ -74,7 +75,7 @@ def _program_or_network(case: Case, in_p2p: Collection[int]) -> HangClass:
 def from_stacks(case: Case) -> HangClass | None:
     """No recorder tells of a wait: a few ranks are not in communication while the others are."""
     held = {r: seen for r, report in case.reports.items() if (seen := suspicion(report))}
-    if held and len(held) <= max(1, _OUTLIERS * case.world_size):
+    if held and len(held) <= max(1, _OUTLIERS * case.world_size) and _hold_back(case, held):
         case.culprits.update(held)
         case.confidence = Confidence.LIKELY
         return shared_class(case)
@@ -85,6 +86,19 @@ def from_stacks(case: Case) -> HangClass | None:
         return _from_unrecorded_waits(case)
     case.confidence = Confidence.LIKELY
     return HangClass.CPU_SIDE
+
+
+def _hold_back(case: Case, held: Collection[int]) -> bool:
+    """Return whether others wait for ranks that do not go on.
+
+    A rank that makes no process group of torch may wait for nobody for long, so all others have to
+    be seen, and to wait.
+    """
+    if any(case.reports[rank].process.answers_ping is not None for rank in held):
+        return True
+    others = [report for rank, report in case.reports.items() if rank not in held]
+    seen = len(case.reports) == case.world_size
+    return seen and bool(others) and all(map(waits_for_peers, others))
 
 
 def _from_unrecorded_waits(case: Case) -> HangClass | None:

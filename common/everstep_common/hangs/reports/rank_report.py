@@ -152,6 +152,8 @@ class ProcessFacts:
     answers_ping: bool | None = None
     # Whether something that needs the GIL got no answer while a ping did.
     gil_held: bool | None = None
+    # For how long it is known to be held; 0: that was not seen.
+    gil_held_ms: Milliseconds = 0
     # Whether the main thread's native frames, or where those cannot be read its kernel stack and
     # instruction pointer, were the same in two looks, and its user time did not grow.
     native_stack_unchanged: bool | None = None
@@ -160,6 +162,8 @@ class ProcessFacts:
     # What it has written since the look before, or within this look if it is the first: to files,
     # and to the sockets by which gloo sends.
     written_bytes: q.Count | None = None
+    # Its page faults since then: a loop that only computes has none.
+    page_faults: q.Count | None = None
     # Frames of the main thread, innermost first: names and lines, never values.
     python_stack: StackFrames = ()
     # Where it sleeps: native frames, or only the libraries that they are in.

@@ -77,7 +77,8 @@ _LOOKS_TO_END = 2
 # Where it was restarted for what cannot go on by itself, and stands still there again, and nobody
 # has said how long to wait: as `core.hang_patience_s` is shipped.
 _AGAIN_NS = 120 * _S
-# No code that gives the GIL back keeps it for as long; an endless loop in C does.
+# No code that gives the GIL back keeps it for as long, unless it builds or writes something; an
+# endless loop in C does.
 _HELD_NS = 15 * _S
 # Where a judge failed: 600 s, torch's timeout of collectives, as `core.stall_timeout_s` is shipped.
 _UNJUDGED_TIMES = 5
@@ -98,6 +99,8 @@ class HangCase:
     still_since_ns: int
     step: int | None
     seen: SeenHang
+    # Since when the culprits hold the GIL, as far as it was seen; 0: that is not known.
+    held_since_ns: int = 0
     # It has made no step since it was started: it may load, compile, or hang.
     begins: bool = False
     # On how many nodes the job runs: what comes again on its only node comes again nowhere else.
@@ -209,8 +212,11 @@ def _wait_ns(case: HangCase, manner: Manner) -> int | None:
     # Before the first step ranks that load or compile look like ranks that hang.
     if case.seen.pause or not case.patience_ns or case.begins:
         return None
-    if held and not again:
-        return max(min(case.patience_ns, _HELD_NS), case.usual_ns)
+    if held and not again and not case.seen.works:
+        # What was done before with the GIL given back says nothing of what is done since.
+        before_ns = max(0, case.held_since_ns - case.still_since_ns)
+        held_ns = max(_HELD_NS, case.usual_ns) + before_ns
+        return min(held_ns, max(case.patience_ns, case.usual_ns))
     return max(case.patience_ns, case.usual_ns) << again
 
 
@@ -353,6 +359,7 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
         still_since_ns=still_since_ns,
         step=job.lineage.last_step,
         seen=seen,
+        held_since_ns=job.hang.seen_ns - seen.held_ns if seen.held_ns else 0,
         nodes=len(job.generation.members),
         patience_ns=_patience_ns(turn.state.settings, job, seen),
         usual_ns=usual_stand_ns(job.recovery.usual_stands, seen.place, turn.now_ns),

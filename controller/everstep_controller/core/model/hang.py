@@ -104,6 +104,10 @@ class SeenHang:
     devices: tuple[str, ...] | None = None
     # Where those stand who hold the job back, as a number; "" where nobody tells it.
     place: str = ""
+    # For how long the culprits have held the GIL at least, 0: that was not seen; and whether one of
+    # them builds or writes something with it.
+    held_ns: int = 0
+    works: bool = False
     # Why it could not be judged, in words; "" where it was.
     failure: str = ""
 

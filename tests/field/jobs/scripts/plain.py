@@ -10,6 +10,8 @@ for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ[f"{_library}_NUM_THREADS"] = "1"
 
 import argparse  # noqa: E402
+import collections  # noqa: E402
+import itertools  # noqa: E402
 import time  # noqa: E402
 from collections.abc import Iterable  # noqa: E402
 from pathlib import Path  # noqa: E402
@@ -29,6 +31,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--checkpoint-every", type=int, default=20)
     parser.add_argument("--save-seconds", type=float, default=0.0, help="of slow storage")
+    parser.add_argument(
+        "--pack-seconds", type=float, default=0.0, help="of C code that keeps Python's lock"
+    )
     parser.add_argument("--tell", choices=("steps", "bar", "nothing"), default="steps")
     parser.add_argument("--accumulate", type=int, default=1, help="parts of each step's batch")
     parser.add_argument("--evaluate-every", type=int, default=0)
@@ -74,6 +79,15 @@ def save(path: Path, weights: Array, step: int, seconds: float) -> None:
             file.seek(0)
         np.savez(file, weights=weights, step=step)
     partial.replace(path)
+
+
+def pack(seconds: float) -> None:
+    """Copy a text again and again without giving the interpreter's lock back, as a pickler may."""
+    text = "x" * (1 << 26)
+    began = time.monotonic()
+    text.encode()
+    count = int(seconds / (time.monotonic() - began))
+    collections.deque(map(str.encode, itertools.repeat(text, count)), maxlen=0)
 
 
 def read(path: Path, part: int) -> None:
@@ -125,6 +139,8 @@ def finish(options: argparse.Namespace, step: int, loss: float, weights: Array) 
     if options.tell == "steps":
         print(f"step {step} loss {loss:.4f}", flush=True)
     if (step + 1) % options.checkpoint_every == 0:
+        if options.pack_seconds:
+            pack(options.pack_seconds)
         save(options.checkpoint, weights, step, options.save_seconds)
     if options.evaluate_every and (step + 1) % options.evaluate_every == 0:
         time.sleep(options.evaluate_seconds)

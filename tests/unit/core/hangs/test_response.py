@@ -89,6 +89,25 @@ def test_a_gil_that_is_held_all_the_while_is_no_code_that_gives_it_back() -> Non
     assert respond(replace(case(loop), patience_ns=0)).remedy is None
 
 
+def test_what_builds_something_with_the_gil_is_given_the_patience() -> None:
+    """A large pickle, a compiler: it comes to an end."""
+    builds = replace(seen(HangClass.GIL_HELD, (3, "n0"), stuck=False), works=True)
+    assert respond(case(builds)).due_ns == _NOW - 5 * S + _PATIENCE
+    usual = replace(case(builds), usual_ns=300 * S)
+    assert respond(usual).due_ns == _NOW + 295 * S
+
+
+def test_the_time_before_the_gil_was_held_does_not_count_against_it() -> None:
+    """An evaluation in Python for 40 s, and in it a moment of C."""
+    loop = seen(HangClass.GIL_HELD, (3, "n0"), stuck=False)
+    evaluates = replace(case(loop, still_s=40), held_since_ns=_NOW - 3 * S)
+    assert respond(evaluates).due_ns == _NOW + 12 * S
+    longer = replace(case(loop, still_s=118), held_since_ns=_NOW - 3 * S)
+    assert respond(longer).due_ns == _NOW + 2 * S, "the patience is over"
+    usual = replace(evaluates, usual_ns=60 * S)
+    assert respond(usual).due_ns == _NOW - 3 * S + 60 * S
+
+
 def _beginning(hang: SeenHang, still_s: float = 9e4) -> HangCase:
     return replace(case(hang, still_s), begins=True, name="llama", step=None)
 

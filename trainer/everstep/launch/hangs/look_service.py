@@ -32,7 +32,9 @@ def rank_asked(rank: int, pid: int, seen: Seen | None, facts: RankFacts) -> Rank
         step=facts.step,
         phase=facts.shown,
         watch_thread=facts.watch_thread,
+        watch_process=facts.watch_process,
         waits_for_gil=facts.waits_for_gil,
+        unheard_ms=facts.unheard_ns // 1_000_000,
         page=facts.page,
     )
 

@@ -24,8 +24,9 @@ class Seen:
     user_ticks: Count
     # Since when it has been like that, on the clock of this boot.
     since_ns: q.BootNs
-    # What it had written; -1: that could not be read.
+    # What it had written, and its page faults; -1: that could not be read.
     written_bytes: Count = -1
+    faults: Count = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,13 @@ class RankAsked:
     dump: bool = False
     # NCCL RAS is asked beside it, and its process is not read.
     ras: bool = False
-    # Its thread that watches the frontier; 0: it has none. And whether that has waited for the GIL
-    # for seconds, as the launcher saw.
+    # Its thread that watches the frontier or the GIL, and the process of it; 0: it has none. And
+    # whether that has waited for the GIL for seconds, as the launcher saw; and for how long it was
+    # not heard of, 0: it was.
     watch_thread: Count = 0
+    watch_process: Count = 0
     waits_for_gil: bool = False
+    unheard_ms: Count = 0
     # Its page, as PATH:OFFSET; "": it has none.
     page: Annotated[str, Opaque(0, 200, "a page of memory")] = ""
 

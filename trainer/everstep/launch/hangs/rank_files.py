@@ -214,14 +214,20 @@ def listed_ranks(folder: Path) -> dict[int, ListedRank]:
     return {pid: ListedRank(rank, job, world_size) for pid, rank in pids.items()}
 
 
-def rank_process(pid: int, folder: Path | None, proc: Path = Path("/proc")) -> int:
+def rank_process(
+    pid: int, folder: Path | None, proc: Path = Path("/proc"), watched: int = 0
+) -> int:
     """Return which process trains: the one that the launcher started, or one that it started.
 
-    Of a shell script it is the oldest process of its group that has made a process group of torch.
+    Of a shell script it is the oldest process of its group that has made a process group of torch,
+    or else ``watched``: the one whose Python is watched, 0 where none is.
     """
-    if folder is None or (folder / f"{pid}.sock").exists():
+    if folder is not None and (folder / f"{pid}.sock").exists():
         return pid
-    sockets = [int(path.stem) for path in folder.glob("*.sock") if path.stem.isdecimal()]
-    found = [one for one in (identify(other, str(proc)) for other in sockets) if one]
-    ours = [one for one in found if one.group == pid]
-    return min(ours, key=lambda one: one.ticks).pid if ours else pid
+    paths = folder.glob("*.sock") if folder is not None else ()
+    sockets = [int(path.stem) for path in paths if path.stem.isdecimal()]
+    for candidates in (sockets, [watched] if watched else []):
+        found = [one for one in (identify(other, str(proc)) for other in candidates) if one]
+        if ours := [one for one in found if one.group == pid]:
+            return min(ours, key=lambda one: one.ticks).pid
+    return pid

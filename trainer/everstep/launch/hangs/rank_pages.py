@@ -57,9 +57,12 @@ class RankFacts:
     own: int = 0
     role: str = ""
     frontier: Frontier | None = None
-    # When its watch has last read the frontier, which needs the GIL, and the thread that does it.
+    # When its watch was last heard of, which needs the GIL, and the process and thread of it.
     watched_at_ns: int = 0
     watch_thread: int = 0
+    watch_process: int = 0
+    # For how long nothing was heard of it; 0: it was a moment ago, or there is no watch.
+    unheard_ns: int = 0
     # Whether that thread has waited for the GIL since then, as the kernel shows.
     waits_for_gil: bool = False
     # Where that is told: the page, as the rank itself finds it.
@@ -122,6 +125,7 @@ def rank_facts(content: bytes, now_ns: int) -> RankFacts:
     known = 0 <= step <= q.TOLD_MAX and 0 < step_at_ns <= now_ns
     phase = words[page.PHASE] % page.PHASES
     activity = words[page.ACTIVITY]
+    watched_at_ns, watch_thread, watch_process = _watch(words)
     return RankFacts(
         step=step if known else None,
         step_at_ns=step_at_ns if known else 0,
@@ -132,9 +136,20 @@ def rank_facts(content: bytes, now_ns: int) -> RankFacts:
         own=words[page.OWN] if 0 < words[page.OWN] <= PACKED_MAX else 0,
         role=_name(content, page.ROLE_NAME),
         frontier=_frontier(words, phase, now_ns),
-        watched_at_ns=words[page.READ_AT] if 0 < words[page.READ_AT] <= now_ns else 0,
-        watch_thread=words[page.WATCH_THREAD] if 0 < words[page.WATCH_THREAD] <= _PID_MAX else 0,
+        watched_at_ns=watched_at_ns if 0 < watched_at_ns <= now_ns else 0,
+        watch_thread=watch_thread if 0 < watch_thread <= _PID_MAX else 0,
+        watch_process=watch_process if 0 < watch_process <= _PID_MAX else 0,
     )
+
+
+def _watch(words: memoryview) -> tuple[int, int, int]:
+    """Return when Python was last seen to run, and by which thread of which process.
+
+    By the watch of the frontier, or where there is none by that of the GIL alone.
+    """
+    if words[page.WATCH_THREAD] or not words[page.GIL_THREAD]:
+        return words[page.READ_AT], words[page.WATCH_THREAD], words[page.WATCH_PID]
+    return words[page.GIL_AT], words[page.GIL_THREAD], words[page.GIL_PID]
 
 
 def _pause(content: bytes, words: memoryview) -> str:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -79,7 +80,7 @@ class RankReader:
         self._ends_s = ends_s
         self._proc = proc
         self._folder = Path(question.folder) if question.folder else None
-        self._pid = rank_process(asked.pid, self._folder, proc)
+        self._pid = rank_process(asked.pid, self._folder, proc, max(0, asked.watch_process))
         self._blind: dict[EvidenceSource, str] = {}
         self._libraries: tuple[Library, ...] = ()
         self._recorded = RankHangReport(rank=asked.rank, world_size=question.world_size)
@@ -180,7 +181,8 @@ class RankReader:
             native_stack=self._native_stack(second),
             native_stack_unchanged=unchanged,
             cpu_percent=process_look.cpu_percent(first, second),
-            written_bytes=self._written(first, second),
+            written_bytes=self._since_before(first, second, lambda one: one.written_bytes),
+            page_faults=self._since_before(first, second, lambda one: one.faults),
         )
         return Seen(
             second.state,
@@ -189,19 +191,25 @@ class RankReader:
             second.user_ticks,
             since_ns,
             second.written_bytes,
+            second.faults,
         )
 
-    def _written(self, first: ProcessLook, second: ProcessLook) -> int | None:
-        """Return what it has written since the look before these two, or since the first of them.
+    def _since_before(
+        self,
+        first: ProcessLook,
+        second: ProcessLook,
+        counted: Callable[[ProcessLook | Seen], int],
+    ) -> int | None:
+        """Return how much a count has grown since the look before these two, or since the first.
 
         Data that is sent slowly leaves in pieces, of which a single look may see none.
         """
         seen = self._asked.seen
         same = seen is not None and seen.started_ticks == first.started_ticks
-        before = seen.written_bytes if seen is not None and same else -1
-        start = before if before >= 0 else first.written_bytes
-        known = 0 <= start <= second.written_bytes
-        return second.written_bytes - start if known else None
+        before = counted(seen) if seen is not None and same else -1
+        start = before if before >= 0 else counted(first)
+        known = 0 <= start <= counted(second)
+        return counted(second) - start if known else None
 
     def _native_stack(self, look: ProcessLook) -> StackFrames:
         if look.state is not ProcessState.SLEEPING or not look.syscall:
@@ -252,6 +260,8 @@ class RankReader:
             self._read_recorder(server)
         if self._watch_waits:
             self._process = replace(self._process, gil_held=True)
+        elif server is None and self._asked.watch_thread > 0 and not self._asked.unheard_ms:
+            self._process = replace(self._process, gil_held=False)  # its Python runs
         elif server is not None and answers:
             self._probe_gil(server)
 
@@ -344,6 +354,8 @@ class RankReader:
             else:
                 time.sleep(_POLL_S)
         if self._process.gil_held:
+            held_ms = max(0, self._asked.unheard_ms)
+            self._process = replace(self._process, gil_held_ms=held_ms)
             python_stacks.remove_unanswered(self._pid, self._proc)
 
     def _unanswered(self) -> int | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from everstep.launch.hangs.frontier_judge import FrontierJudge, Standing
 from everstep.launch.hangs.rank_pages import THE_END, RankFacts, RankPages
-from everstep.launch.hangs.sources.gil_wait import GilWaits
+from everstep.launch.hangs.sources.gil_wait import UNHEARD_NS, GilWaits
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import RanksWatched
 
@@ -67,7 +67,13 @@ class RankWatch:
         now_ns = self._now_ns()
         facts = self._pages.read(rank, now_ns)
         waits = self._gil.seen(rank, facts.watched_at_ns, now_ns)
-        return replace(facts, waits_for_gil=waits, page=self._pages.place(rank))
+        unheard_ns = now_ns - facts.watched_at_ns if facts.watched_at_ns else 0
+        return replace(
+            facts,
+            waits_for_gil=waits,
+            unheard_ns=unheard_ns if unheard_ns > UNHEARD_NS else 0,
+            page=self._pages.place(rank),
+        )
 
     def due_in_s(self) -> float | None:
         """Return after how long `advance` has to be called, if at all."""
@@ -86,7 +92,9 @@ class RankWatch:
         if not facts:
             return
         for rank, one in facts.items():
-            self._gil.observe(rank, (running[rank], one.watch_thread), one.watched_at_ns, now_ns)
+            # Of a rank behind a shell script its own process watches, not the one that was started.
+            thread = (one.watch_process or running[rank], one.watch_thread)
+            self._gil.observe(rank, thread, one.watched_at_ns, now_ns)
         told = (one.step for one in facts.values() if one.step is not None)
         standing = self._judge.judge(
             facts, max(told, default=max(printed.values(), default=-1)), now_ns

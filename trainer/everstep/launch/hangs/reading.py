@@ -163,7 +163,10 @@ class Reading:
             node=self._question.node,
             pid=asked.pid,
             taken_ns=time.time_ns(),
-            process=ProcessFacts(gil_held=True if asked.waits_for_gil else None),
+            process=ProcessFacts(
+                gil_held=True if asked.waits_for_gil else None,
+                gil_held_ms=max(0, asked.unheard_ms) if asked.waits_for_gil else 0,
+            ),
             blind=(Blind(EvidenceSource.PROCESS_STATE, why),),
         )
         return Answer(report, asked.pid, None)

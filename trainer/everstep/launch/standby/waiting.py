@@ -199,6 +199,9 @@ def become(order: Becoming) -> None:
     """Run the command in this process; returns as the script does."""
     os.environ.clear()
     os.environ.update(order["environ"])
+    for finder in sys.meta_path:  # what begins with an import was imported before there was a rank
+        if watch_gil := getattr(finder, "watch_gil", None):
+            watch_gil()
     if folder := folder_of(order):
         sys.path.insert(0, folder)
     if order["module"]:

@@ -1,8 +1,8 @@
 """Rank page: how far a rank is, in a page of its launcher's memory that the launcher reads.
 
-Written by the SDK (step, phase, pause), by the watch of torch's recorder (frontier), and by what
-notes sends and receives, each its own words. Run in the rank by its own interpreter, from 3.8 on,
-with the standard library only.
+Written by the SDK (step, phase, pause), by the watch of torch's recorder (frontier), by the watch
+of the GIL, and by what notes sends and receives, each its own words. Run in the rank by its own
+interpreter, from 3.8 on, with the standard library only.
 """
 
 import mmap
@@ -40,8 +40,15 @@ ROLE_NAME = PAUSE_NAME + NAME_BYTES
 # the kind above the other end's rank.
 CALLS = BYTES // 8
 CALLS_MAX = (SPAN - BYTES) // 16 - 1
+# Of the watch of the GIL, behind the role: its process, when it last had the GIL, and its thread, 0
+# where it watches no more.
+(GIL_PID, GIL_AT, GIL_THREAD) = range(160, 163)
 SEND, RECV, RECV_ANY = 1, 2, 3
-_PARTS = {SDK_PID: (STEP, OWN + 1), WATCH_PID: (READ_AT, LONGEST + 1)}
+_PARTS = {
+    SDK_PID: (STEP, OWN + 1),
+    WATCH_PID: (READ_AT, LONGEST + 1),
+    GIL_PID: (GIL_AT, GIL_THREAD + 1),
+}
 # What a rank is seen to do that is no step, by the number in ACTIVITY.
 ACTIVITIES = ("", "compilation", "checkpoint")
 # And at its end: its process groups are destroyed, or being; its script is over, as far as the

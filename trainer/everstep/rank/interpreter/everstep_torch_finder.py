@@ -1,5 +1,6 @@
-"""Finder of torch's import: a rank without torch.distributed pays for nothing else.
+"""Finder of imports: of torch's process groups, and of what a rank hears of other ranks by.
 
+A rank that imports neither pays for nothing else.
 Run by any Python from 3.8 on, as it starts.
 """
 
@@ -13,6 +14,10 @@ if TYPE_CHECKING:  # as typing's, whose import takes milliseconds, as that of __
     from typing import Any
 
 _MODULE = "torch.distributed.distributed_c10d"
+# By one of these a process waits for others; a Python that imports none of them is no rank yet.
+_OF_PEERS = frozenset(
+    (_MODULE, "socket", "mpi4py", "jax", "tensorflow", "paddle", "cupy", "mxnet", "horovod")
+)
 
 
 class TorchFinder:
@@ -20,11 +25,15 @@ class TorchFinder:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self._watches_gil = False
 
     def find_spec(
         self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
     ) -> "ModuleSpec | None":
         """Return None; for the one module, the spec that the other finders have for it."""
+        if name in _OF_PEERS and not self._watches_gil:
+            self._watches_gil = True
+            self.watch_gil()
         if name != _MODULE:
             return None
         if self in sys.meta_path:
@@ -35,6 +44,18 @@ class TorchFinder:
                 self._wrap_loader(spec)
                 return spec
         return None
+
+    def watch_gil(self) -> None:
+        """Have a thread tell that the Python of this rank runs, if the rank has a page."""
+        sys.path.insert(0, self._folder)
+        try:
+            from everstep_gil_watch import start  # type: ignore[import-not-found]
+
+            start()
+        except Exception:  # noqa: BLE001 - a rank without a page trains all the same
+            return
+        finally:
+            sys.path.remove(self._folder)
 
     def _wrap_loader(self, spec: "ModuleSpec") -> None:
         loader: Any = spec.loader

@@ -16,7 +16,7 @@ _WAKES_PER_S = 24
 LOOKS_S = 0.25
 # A watch that is not busy is heard of every 2 s at the latest. One that was not for the first of
 # these times is looked at; a word of it after the second is late in any case.
-_UNHEARD_NS = 10**9
+UNHEARD_NS = 10**9
 _SURE_NS = 2_500_000_000
 # futex(2) by machine; in "running", the thread had just woken.
 _FUTEX = {"x86_64": "202", "aarch64": "98"}.get(os.uname().machine, "")
@@ -76,7 +76,7 @@ class GilWaits:
         It is asked once a second; ``heard_ns`` is 0 where there is no watch.
         """
         known = self._unheard.get(rank)
-        if not heard_ns or not thread[1] or now_ns - heard_ns < _UNHEARD_NS:
+        if not heard_ns or not thread[1] or now_ns - heard_ns < UNHEARD_NS:
             self._unheard.pop(rank, None)
         elif known is None or known[0] != thread:
             look = thread_look(*thread, now_ns, self._proc)

@@ -43,6 +43,8 @@ class ProcessLook:
     syscall: str
     # What it has written so far, to files and to the sockets of gloo.
     written_bytes: int = -1
+    # Page faults of all its threads so far: memory that it took, or gave back and took again.
+    faults: int = -1
 
     def stands_like(self, earlier: "ProcessLook") -> bool:
         """Return whether the main thread has not run at all since an earlier look."""
@@ -80,6 +82,7 @@ def look(pid: int, at_ns: int, proc: Path = Path("/proc")) -> ProcessLook:
         wchan="" if wchan == "0" else wchan,
         syscall=_text(folder / "syscall").strip(),
         written_bytes=_written(_text(folder / "io")),
+        faults=int(whole[7]) + int(whole[9]),
     )
 
 
