@@ -1,7 +1,10 @@
 # ruff: noqa: N802 - the methods have the names of the service
 """The command line over real gRPC: what each way to fail says, and that TLS is used when given."""
 
+import contextlib
 import io
+import socket
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -180,6 +183,28 @@ def test_a_controller_of_another_authority_is_not_believed(
         code, _ = call("nodes", "--controller", address, *options)
     assert code == 1
     assert "do not trust each other" in capsys.readouterr().err
+
+
+def test_a_controller_that_says_nothing_is_not_one_that_is_not_believed(
+    certificates: tuple[trustme.CA, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    _, options = certificates
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def close_each() -> None:
+            with contextlib.suppress(OSError):
+                while True:
+                    listening.accept()[0].close()
+
+        threading.Thread(target=close_each, daemon=True).start()
+        address = f"127.0.0.1:{port}"
+        code, _ = call("nodes", "--controller", address, "--timeout", "4", *options)
+        listening.shutdown(socket.SHUT_RDWR)
+    assert code == 1
+    said = capsys.readouterr().err
+    assert "said nothing" in said
+    assert "trust" not in said
 
 
 def test_a_key_that_cannot_be_read_is_named(

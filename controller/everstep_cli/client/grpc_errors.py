@@ -15,7 +15,9 @@ from everstep_common.printable import printable
 from everstep_proto.call_failures import in_words
 from everstep_proto.web_server import is_web_server
 
-# What gRPC says of a failed handshake; the last is a server with TLS to a client without.
+# What gRPC says of a server that takes a connection and does not begin the handshake.
+_SILENT = "handshake read failed"
+# What it says of a failed handshake; the last is a server with TLS to a client without.
 _DISTRUST = ("handshake", "ssl", "socket closed", "connection reset")
 
 
@@ -77,6 +79,12 @@ def unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> 
         return (
             f"the certificate of the controller at {address} is for another name; "
             "give the name in it with --tls-server-name, or connect to that name"
+        )
+    if _SILENT in details.lower():
+        return (
+            f"the controller at {address} took the connection and said nothing: it is stopped or "
+            "overloaded, or it went away at this moment; try again, or look at "
+            "'systemctl status everstep-controller'"
         )
     distrust = any(word in details.lower() for word in _DISTRUST)
     if distrust and not connection.tls.enabled:
