@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 
 import click
 
@@ -75,14 +76,14 @@ def _range_size(text: str, one: str) -> int:
     return abs(last - first) + 1
 
 
-def named_nodes(_: click.Context, __: click.Parameter, text: str | None) -> list[str]:
-    """Return the nodes that a parameter names; none where it is not given."""
-    return [] if text is None else _names_in(text)
+def names_in_all(texts: Iterable[str]) -> list[str]:
+    """Return the nodes that several lists name, each once. Raises click.BadParameter."""
+    return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
 
 
 def all_named_nodes(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[str]:
-    """Return the nodes that several arguments name, each once."""
-    return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
+    """Return the nodes that several arguments name, or an option that is given several times."""
+    return names_in_all(texts)
 
 
 def several_words(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:

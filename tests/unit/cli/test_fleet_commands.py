@@ -300,6 +300,26 @@ def test_a_fault_is_injected_into_each_node_of_a_list() -> None:
     assert admin.told[2:] == [("clear", "node-1", ""), ("clear", "node-2", "")]
 
 
+@pytest.mark.parametrize("end", [["xid:79"], ["--clear"]])
+def test_nodes_of_an_injection_are_separate_arguments_or_lists(end: list[str]) -> None:
+    admin = FakeAdmin()
+    code, drawn = call("inject", "node-1", "node-[1-2]", "node-3", *end, admin=admin)
+    assert code == 0, drawn
+    assert [told[1] for told in admin.told] == ["node-1", "node-2", "node-3"]
+    listed = call("inject", "node-1", "--list")[1]
+    assert call("inject", "node-1", "node-2", "--list")[1] == 2 * listed
+
+
+def test_an_option_names_nodes_several_times() -> None:
+    admin, twice = FakeAdmin(), ("--node", "node-1", "--node", "node-3")
+    call("nodes", *twice, admin=admin)
+    assert list(admin.selections[0].names) == ["node-1", "node-3"]
+    assert "XidFatal" in call("findings", *twice)[1]
+    assert "XidFatal" not in call("findings", "--node", "node-1", "--node", "node-2")[1]
+    _, copies = call("snapshots", "demo", "--copies", "--node", "node-3", "--node", "node-4")
+    assert copies == call("snapshots", "demo", "--copies", "--node", "node-[3-4]")[1]
+
+
 def test_one_injection_is_not_ended_on_several_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("inject", "node-[1-2]", "--clear", "node-1/inject/1")[0] == 2
     assert "name that one, or leave the id out" in capsys.readouterr().err
