@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import click
 
 from everstep_cli.commands.completion import any_names, node_names
+from everstep_common.extras import install_line
 
 # More than any fleet has: a slip of the finger must not fill the memory.
 _NODES_MAX = 200_000
@@ -16,7 +17,7 @@ _PART = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
 _FOLD = re.compile(r"\[([^\]]*)\]?")
 _MISSING = (
     "{text!r} is a list of nodes, and what reads such lists is not installed: "
-    "pip install 'everstep[hostlist]', or name single nodes with commas between them"
+    "{install}, or name single nodes with commas between them"
 )
 _HOW = "write gpu-[0001-0016,0020]"
 
@@ -44,7 +45,7 @@ def _expanded(text: str) -> list[str]:
             NodeSetException,
         )
     except ImportError as error:
-        raise NodeListError(_MISSING.format(text=text)) from error
+        raise NodeListError(_MISSING.format(text=text, install=install_line("hostlist"))) from error
     if _size(text) > _NODES_MAX:
         raise NodeListError(f"{text!r} names more than {_NODES_MAX} nodes")
     try:

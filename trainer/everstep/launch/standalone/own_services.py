@@ -15,6 +15,7 @@ from typing import IO, Any
 from everstep.launch.processes.sweeper import IGNORED
 from everstep.launch.standalone import supervisor
 from everstep.launch.standalone.supervisor import AGENT_SOCKET, CONTROLLER_SOCKET
+from everstep_common.extras import install_line
 
 # One of each extra's packages: who has these has the others.
 _NEEDED = ("psutil", "apscheduler")
@@ -61,7 +62,7 @@ def own_services(say: Callable[[str], None]) -> Iterator[OwnServices]:
     if not all(map(importlib.util.find_spec, _NEEDED)):
         raise StandaloneError(
             "--standalone starts a controller and an agent, which need more than the base install;"
-            " run: pip install 'everstep[all]'"
+            f" run: {install_line('all')}"
         )
     process = _start_supervisor()
     assert process.stdin is not None
