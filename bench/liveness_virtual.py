@@ -16,7 +16,6 @@ from everstep_sim.timeline import SECOND
 
 _SMALL = Shape(nodes=6, nodes_min=3, nodes_max=3, steps=100_000, domains=3)
 _RACKS = Shape(nodes=24, nodes_min=3, nodes_max=4, steps=100_000, domains=4)
-_RACKS = Shape(nodes=24, nodes_min=3, nodes_max=4, steps=100_000, domains=4)
 # When a fault comes: the job has made some steps by then. Each seed has another moment between two
 # probes.
 _FAULT_S, _PHASE_S = 20.0, 0.37

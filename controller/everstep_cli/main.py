@@ -24,6 +24,7 @@ from everstep_cli.commands import (
 from everstep_cli.commands.completion import PROGRAM, VARIABLE
 from everstep_cli.commands.next_command import Commands, next_command
 from everstep_cli.commands.session import AdminSession
+from everstep_cli.views.tables import PIPED_WIDTH
 
 
 class _Everstep(Commands):
@@ -69,8 +70,6 @@ for _shown in (everstep, *everstep.commands.values(), *_BELOW):
 
 # As shells count: 128 + SIGINT.
 _INTERRUPTED = 130
-# Wider than any row: the longest sentences have some hundred characters.
-_PIPED_WIDTH = 100_000
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -110,7 +109,7 @@ def screen(file: TextIO | None = None, width: int | None = None) -> Console:
     """
     console = Console(file=file, width=width, highlight=False, markup=False, emoji=False)
     if width is None and not console.is_terminal and not os.environ.get("COLUMNS"):
-        console.width = _PIPED_WIDTH
+        console.width = PIPED_WIDTH
     return console
 
 

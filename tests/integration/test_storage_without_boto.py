@@ -8,6 +8,7 @@ from pathlib import Path
 
 from everstep_agent.storage.worker import main
 from everstep_agent.storage.worker.messages import FROM_WORKER, AssumeUser, RequestFailed
+from everstep_common.extras import install_line
 from everstep_common.frames import Channel, encode
 from integration.vault_clients import TIMEOUT_S
 from integration.vault_killed import environ
@@ -36,5 +37,5 @@ def test_the_sentence_names_what_is_missing_and_how_to_install_it() -> None:
     finally:
         channel.close()
         assert process.wait(TIMEOUT_S) == 0
-    sentence = "storage in a bucket needs boto3 beside the agent: pip install 'everstep[s3]'"
+    sentence = f"storage in a bucket needs boto3 beside the agent: {install_line('s3')}"
     assert answer == RequestFailed(sentence)

@@ -50,14 +50,14 @@ def test_without_its_extra_a_command_names_the_pip_line(
 ) -> None:
     result = call(commands, *line.split())
     assert result.returncode == 2, result.stderr
-    assert f"pip install 'everstep[{extra}]'" in result.stderr
+    assert f"run: {commands}/python -m pip install 'everstep[{extra}]'" in result.stderr
     assert result.stderr.count("\n") == 1
 
 
 def test_the_base_install_has_no_services_of_its_own_to_start(commands: Path) -> None:
     result = call(commands, "everstep", "run", "--standalone", "--", "true")
     assert result.returncode == 1
-    assert "pip install 'everstep[all]'" in result.stderr
+    assert f"run: {commands}/python -m pip install 'everstep[all]'" in result.stderr
     assert result.stderr.count("\n") == 1
 
 

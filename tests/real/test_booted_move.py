@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
+import tarfile
 import time
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -28,6 +31,7 @@ pytestmark = [
     pytest.mark.skipif(bool(denies_containers()), reason=denies_containers()),
 ]
 _PAGE = REPOSITORY / "docs/moving-the-controller.md"
+_BACKING_UP = REPOSITORY / "docs/operations.md"
 _NAME = "control.cluster.example"
 _ADDRESSES = ("10.77.0.1", "10.77.0.2")
 _NODES = ("node-old", "node-new")
@@ -47,10 +51,10 @@ _PATIENCE_S = 90.0
 _STEPS_AFTER = 40
 
 
-def _commands(heading: str) -> list[str]:
-    """Return what the page has one type below a heading, block by block."""
+def _commands(heading: str, page: Path = _PAGE) -> list[str]:
+    """Return what a page has one type below a heading, block by block."""
     (section,) = re.findall(
-        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", _PAGE.read_text(), re.M | re.S
+        rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), re.M | re.S
     )
     return re.findall(r"^```sh\n(.*?)^```", section, re.M | re.S)
 
@@ -138,13 +142,13 @@ def _everstep(box: Box, *words: str) -> str:
     return box.run("env", *(f"{key}={value}" for key, value in told.items()), *_EVERSTEP, *words)
 
 
-def _connected(box: Box) -> bool | None:
+def _connected(box: Box, wanted: Sequence[str] = _NODES) -> bool | None:
     try:
         nodes = json.loads(_everstep(box, "nodes", "--json"))["nodes"]
     except (AssertionError, ValueError):
         return None
     there = {node["node"] for node in nodes if node["connected"]}
-    return there == {*_NODES} or None
+    return there == {*wanted} or None
 
 
 def _step(box: Box) -> int:
@@ -199,3 +203,69 @@ def test_a_controller_that_is_moved_by_the_page_goes_on_with_its_job_and_its_tim
     assert abs(_accounted_s(new) - accounted_s - passed_s) < 15
     assert "ControllerHalted" not in _everstep(new, "events", "--json", "--limit", "1000")
     assert not list((new.root / "root").glob("everstep-*"))
+
+
+def _pack(old: Box, to: Path) -> None:
+    """Pack the backup, with what is kept elsewhere, as the page packs a copy."""
+    backup, etc = old.root / "var/backups/everstep/journal.sqlite", old.root / "etc/everstep"
+    with tarfile.open(to, "w") as packed:
+        packed.add(backup, "moved.sqlite")
+        packed.add(f"{backup}.cluster", "moved.sqlite.cluster")
+        for name in ("controller.toml", "tls/ca.pem", "tls/controller.pem", "tls/controller.key"):
+            packed.add(etc / name, name)
+
+
+def _run_until_said(box: Box, command: str, word: str, log: Path) -> None:
+    """Run a command at a terminal's place, and type Ctrl-C when it has said a word."""
+    entered = ["nsenter", "-t", str(box.leader), "-a", "--", "sh", "-e", "-c", command]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            entered, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        eventually(lambda: word in log.read_text() or None, _PATIENCE_S, f"without {word}")
+    finally:
+        print(log.read_text()[-4000:])
+        os.killpg(process.pid, signal.SIGINT)
+        process.wait(timeout=30)
+
+
+def test_a_controller_whose_machine_is_gone_goes_on_from_its_backup_by_the_page(
+    boxes: Sequence[Box], tmp_path: Path
+) -> None:
+    old, new = boxes
+    eventually(partial(_connected, new), _PATIENCE_S)
+    _train(new)
+    eventually(lambda: "running" in _everstep(new, "jobs") or None, _PATIENCE_S)
+    before = json.loads(_everstep(new, "version", "--json"))
+    back_up, _ = _commands("Backing up and moving the controller", _BACKING_UP)
+    old.run("sh", "-e", "-c", back_up)
+    # The backup is older than what agents have seen: its controller would act on nothing.
+    old.run("systemctl", "restart", "everstep-controller")
+    eventually(partial(_connected, new), _PATIENCE_S)
+    known = json.loads(_everstep(new, "version", "--json"))
+    old.run("ip", "link", "set", "eth9", "down")
+
+    _pack(old, new.root / "root/everstep-controller.tar")
+    place, start = _commands("3. On the new machine")
+    (recover,) = _commands("The old machine is gone")
+    new.run("sh", "-e", "-c", place)
+    _point(new, _ADDRESSES[1])
+    _run_until_said(new, recover, "RecoveryOver", tmp_path / "recover.log")
+    eventually(lambda: not _recovering(new) or None, _PATIENCE_S, "without its end")
+    new.run("sh", "-e", "-c", start)
+
+    eventually(partial(_connected, new, _NODES[1:]), _PATIENCE_S)
+    after = json.loads(_everstep(new, "version", "--json"))
+    print(before, known, after)
+    assert after["controller"]["cluster_id"] == before["controller"]["cluster_id"]
+    assert int(after["controller"]["term"]) > int(known["controller"]["term"])
+    reached = _step(new)
+    eventually(lambda: _step(new) > reached + _STEPS_AFTER or None, _PATIENCE_S)
+    (job,) = json.loads(_everstep(new, "jobs", "--json"))["jobs"]
+    assert (job["generation"], job["state"]) == (1, "running")
+    assert not list((new.root / "root").glob("everstep-*"))
+
+
+def _recovering(box: Box) -> bool:
+    return bool(box.run("pgrep", "--full", "everstep_controller.main recover", check=False))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 
+from everstep_common.extras import install_line
 from everstep_common.version import VERSION
 
 _GROUP = "everstep.commands"
@@ -19,7 +20,7 @@ _EXIT_INTERRUPTED = 130
 HELP = """\
 everstep keeps a training job stepping through the failures of a GPU cluster.
 
-try it on this machine (pip install 'everstep[all]'):
+try it on this machine (needs everstep[all]):
   everstep demo             a job that survives three failures, in about a minute
   everstep run --standalone train.py …     your own script, in place of torchrun --standalone
 
@@ -31,10 +32,10 @@ when a job hangs, anywhere:
   everstep hang FOLDER      which ranks hold it back, from the Flight Recorder dumps in FOLDER
   everstep hang --job NAME  what each rank of a job on this node is doing now, and who holds it back
 
-when a job is slow, anywhere (pip install 'everstep[tables]'):
+when a job is slow, anywhere (needs everstep[tables]):
   everstep slow TABLE       which workers make the others wait, from their seconds in each step
 
-inspect (pip install 'everstep[cli]'; EVERSTEP_CONTROLLER=host:port):
+inspect (needs everstep[cli]; EVERSTEP_CONTROLLER=host:port):
   everstep nodes            all nodes: health, claims, findings
   everstep node NAME        one node: hardware, findings, ranks
   everstep why NAME         why a node or job is in its state
@@ -138,7 +139,7 @@ def _dispatch(name: str, extra: str, what: str) -> int:
             raise  # not a missing extra but a broken installation: the traceback tells where
         print(
             f"{what!r} needs more than the base install (no module {error.name!r});"
-            f" run: pip install 'everstep[{extra}]'",
+            f" run: {install_line(extra)}",
             file=sys.stderr,
         )
         return _EXIT_USAGE

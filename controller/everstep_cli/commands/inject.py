@@ -10,7 +10,7 @@ from rich.text import Text
 
 from everstep_cli.client.admin import RefusedError
 from everstep_cli.commands.completion import node_names
-from everstep_cli.commands.node_lists import named_nodes
+from everstep_cli.commands.node_lists import names_in_all
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
 from everstep_cli.views import tables, words
@@ -32,8 +32,9 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, text: str) -> float:
 
 
 @click.command()
-@click.argument("names", metavar="NODES", callback=named_nodes, shell_complete=node_names)
-@click.argument("spec", metavar="[SPEC]", default="")
+@click.argument(
+    "given", metavar="NODES... [SPEC]", nargs=-1, required=True, shell_complete=node_names
+)
 @click.option(
     "--for",
     "seconds",
@@ -55,8 +56,7 @@ def _seconds(_ctx: click.Context, _option: click.Parameter, text: str) -> float:
 @asks_controller
 def inject(
     ask: Ask,
-    names: list[str],
-    spec: str,
+    given: tuple[str, ...],
     seconds: float,
     reason: str,
     listed: bool,
@@ -87,11 +87,11 @@ def inject(
     \b
     Examples:
       everstep inject gpu-0042 xid:79 --for 2m --reason "drill of Tuesday"
+      everstep inject gpu-0042 gpu-0043 lost
       everstep inject gpu-0042 --list
       everstep inject gpu-0042 --clear
     """
-    if sum((bool(spec), listed, clear is not None)) != 1:
-        raise click.UsageError("give a SPEC, --list or --clear, and only one of them")
+    names, spec = _nodes_and_spec(given, listed=listed, cleared=clear is not None)
     if len(names) > 1 and clear not in (None, "all"):
         raise click.UsageError(f"{clear} is on one node: name that one, or leave the id out")
     listing = partial(_listing, now_ns=ask.now_ns)
@@ -107,6 +107,19 @@ def inject(
             lambda name: _accepted(name, ask.admin.inject(name, spec, seconds, reason)),
             _outcome,
         )
+
+
+def _nodes_and_spec(
+    given: tuple[str, ...], *, listed: bool, cleared: bool
+) -> tuple[list[str], str]:
+    """Return the nodes among the arguments, and the SPEC behind them where one is needed."""
+    spec = "" if listed or cleared else given[-1]
+    nodes = given[:-1] if spec else given
+    # What has such a character behind a name is no second one.
+    too_much = any(":" in word or "@" in word for word in nodes[1:])
+    if (listed and cleared) or not nodes or too_much:
+        raise click.UsageError("give a SPEC, --list or --clear, and only one of them")
+    return names_in_all(nodes), spec
 
 
 def _accepted(node: str, line: admin_pb2.InjectionLine) -> admin_pb2.InjectionLine:

@@ -7,7 +7,7 @@ import click
 from rich.text import Text
 
 from everstep_cli.commands.completion import job_names, node_names
-from everstep_cli.commands.node_lists import named_nodes
+from everstep_cli.commands.node_lists import all_named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import refuse_unknown
 from everstep_cli.views import json_output
@@ -256,8 +256,9 @@ def ettr(ask: Ask, name: str, period: str | None, periods: int | None) -> None:
     "--node",
     "nodes",
     metavar="NODES",
-    callback=named_nodes,
-    help="With --copies: only on these nodes.",
+    multiple=True,
+    callback=all_named_nodes,
+    help="With --copies: only on these nodes; also several times.",
     shell_complete=node_names,
 )
 @asks_controller

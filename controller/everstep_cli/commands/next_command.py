@@ -90,7 +90,7 @@ def next_command(error: click.UsageError) -> str:
     """Return what to type for an argument that is missing or too much; "" where nothing helps."""
     command = error.ctx.info_name or "" if error.ctx is not None else ""
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Argument):
-        name = (error.param.metavar or "").rstrip(".")
+        name = (error.param.metavar or "").partition(" ")[0].rstrip(".")
         return _LISTED_BY_OF.get((command, name), _LISTED_BY.get(name, ""))
     if error.message.startswith("Got unexpected extra argument"):
         extra = error.message.partition("(")[2].rstrip(")").split(" ")[0]

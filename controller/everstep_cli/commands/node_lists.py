@@ -2,10 +2,12 @@
 
 import math
 import re
+from collections.abc import Iterable
 
 import click
 
 from everstep_cli.commands.completion import any_names, node_names
+from everstep_common.extras import install_line
 
 # More than any fleet has: a slip of the finger must not fill the memory.
 _NODES_MAX = 200_000
@@ -15,7 +17,7 @@ _PART = re.compile(r"(?:[^,\[]|\[[^\]]*\]?)+")
 _FOLD = re.compile(r"\[([^\]]*)\]?")
 _MISSING = (
     "{text!r} is a list of nodes, and what reads such lists is not installed: "
-    "pip install 'everstep[hostlist]', or name single nodes with commas between them"
+    "{install}, or name single nodes with commas between them"
 )
 _HOW = "write gpu-[0001-0016,0020]"
 
@@ -43,7 +45,7 @@ def _expanded(text: str) -> list[str]:
             NodeSetException,
         )
     except ImportError as error:
-        raise NodeListError(_MISSING.format(text=text)) from error
+        raise NodeListError(_MISSING.format(text=text, install=install_line("hostlist"))) from error
     if _size(text) > _NODES_MAX:
         raise NodeListError(f"{text!r} names more than {_NODES_MAX} nodes")
     try:
@@ -75,14 +77,14 @@ def _range_size(text: str, one: str) -> int:
     return abs(last - first) + 1
 
 
-def named_nodes(_: click.Context, __: click.Parameter, text: str | None) -> list[str]:
-    """Return the nodes that a parameter names; none where it is not given."""
-    return [] if text is None else _names_in(text)
+def names_in_all(texts: Iterable[str]) -> list[str]:
+    """Return the nodes that several lists name, each once. Raises click.BadParameter."""
+    return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
 
 
 def all_named_nodes(_: click.Context, __: click.Parameter, texts: tuple[str, ...]) -> list[str]:
-    """Return the nodes that several arguments name, each once."""
-    return list(dict.fromkeys(name for text in texts for name in _names_in(text)))
+    """Return the nodes that several arguments name, or an option that is given several times."""
+    return names_in_all(texts)
 
 
 def several_words(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> list[str]:

@@ -10,7 +10,7 @@ from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader, Unu
 from everstep_cli.client.times import RequestedTime, TimeError, parse_since
 from everstep_cli.commands.completion import any_names, node_names
 from everstep_cli.commands.node_lists import (
-    named_nodes,
+    all_named_nodes,
     nodes_argument,
     several_words,
     single_name,
@@ -73,8 +73,9 @@ class _NodesGroup(click.Group):
     "--node",
     "names",
     metavar="NODES",
-    callback=named_nodes,
-    help="Only these: gpu-0042, or gpu-[0001-0016].",
+    multiple=True,
+    callback=all_named_nodes,
+    help="Only these: gpu-0042, or gpu-[0001-0016]; also several times.",
     shell_complete=node_names,
 )
 @click.option(
@@ -278,8 +279,9 @@ def why(ask: Ask, name: str) -> None:
     "--node",
     "names",
     metavar="NODES",
-    callback=named_nodes,
-    help="Only those of these nodes: gpu-0042, or gpu-[0001-0016].",
+    multiple=True,
+    callback=all_named_nodes,
+    help="Only those of these nodes: gpu-0042, or gpu-[0001-0016]; also several times.",
     shell_complete=node_names,
 )
 @click.option("--all", "every", is_flag=True, help="One by one, also those of one cause.")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from everstep_cli.slow.table import MissingPackageError, Table, TableError, read_table
 from everstep_common.codec import json_text
+from everstep_common.extras import install_line
 from everstep_common.printable import printable
 from everstep_controller.slow.analysis import SlowAnalysis
 from everstep_controller.slow.explanation import percent, span
@@ -52,7 +53,7 @@ Exit code: 0 slow workers are named, 1 nobody is named, 2 usage or no table that
 
 Examples:
   everstep slow steps.csv
-  everstep slow steps.parquet                     pip install 'everstep[tables]'
+  everstep slow steps.parquet                     needs everstep[tables]
   everstep slow steps.csv --json | jq .slow
   ssh gpu-0042 cat steps.csv | everstep slow -"""
 
@@ -70,7 +71,7 @@ def run(arguments: Sequence[str]) -> int:
     except TableError as error:
         return _failed(str(error))
     except MissingPackageError:
-        return _failed("Parquet needs pyarrow; run: pip install 'everstep[tables]', or use CSV")
+        return _failed(f"Parquet needs pyarrow; run: {install_line('tables')}, or use CSV")
     verdict = judge_table(table)
     lines = [json_text(verdict)] if options.json else list(told(verdict))
     try:

@@ -90,7 +90,7 @@ def _more_of(count: int, each: str) -> str:
 
 
 def _history(events: Iterable[admin_pb2.Event], name: str) -> Table:
-    made = Table.grid(padding=(0, 2))
+    made = tables.grid()
     made.add_column(style="dim", no_wrap=True)
     made.add_column(style="cyan", no_wrap=True)
     made.add_column(overflow="fold")

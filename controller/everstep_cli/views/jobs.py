@@ -15,6 +15,9 @@ from everstep_cli.views.snapshots import cadence_line, storage_facts
 from everstep_cli.views.stacks import hang_sheet
 from everstep_proto.generated import admin_pb2
 
+# Of a job on more nodes the line would be long.
+_NODES_WITH_RANKS_MAX = 8
+
 
 def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
     """Yield the table of all jobs, and a sentence for each that does not simply run."""
@@ -67,7 +70,7 @@ def job_sheet(
             *(("foretold", sentence) for sentence in job.swap_plans),
             *(() if summary.state == "ended" else standby_facts(job.standbys)),
             ("asked for", _wish(job)),
-            *((("ranks", _ranks(summary)),) if summary.members else ()),
+            *((("ranks", _ranks(summary, job.processes_per_node)),) if summary.members else ()),
             *(planned_facts(job.planned, now_ns) if job.HasField("planned") else ()),
             ("snapshots", cadence_line(job.cadence)),
             *(storage_facts(job.storage, now_ns) if job.HasField("storage") else ()),
@@ -231,11 +234,23 @@ def _recoverable(job: admin_pb2.JobDetail) -> str:
     return f"recoverable{without}: {step}"
 
 
-def _ranks(job: admin_pb2.JobSummary) -> str:
-    """Return how the ranks are asked for, while there are any."""
+def _ranks(job: admin_pb2.JobSummary, each: int) -> str:
+    """Return which ranks are on which of a few nodes, and how the rest is asked for.
+
+    Their processes are not asked for here: that takes seconds where a node does not answer, and
+    stops each rank for a moment.
+    """
     if job.state == "ended":
         return ""
-    return f"'everstep job {job.job} ranks' shows the node, process and devices of each"
+    asked = f"'everstep job {job.job} ranks' shows the"
+    if len(job.members) > _NODES_WITH_RANKS_MAX:
+        return f"{asked} node, process and devices of each"
+    places = [f"{_numbers(place * each, each)} on {node}" for place, node in enumerate(job.members)]
+    return f"{', '.join(places)}; {asked} process and devices of each"
+
+
+def _numbers(first: int, count: int) -> str:
+    return str(first) if count == 1 else f"{first}-{first + count - 1}"
 
 
 def _wish(job: admin_pb2.JobDetail) -> str:

@@ -1,54 +1,20 @@
-"""Rows of the liveness benchmark: when what came of a fault is as wanted."""
+"""Rows of liveness in docs/benchmarks.md: each is a fault that bench/liveness.py plays."""
 
-import json
-from collections.abc import Sequence
+import re
+from pathlib import Path
 
-import pytest
-from liveness_rows import HEAD, Round, Row
+import liveness_processes
+import liveness_virtual
 
-
-def _row(
-    *rounds: tuple[float | None, int, int], verdict: str = "lost", target_s: float | None = 5.0
-) -> Row:
-    return Row(
-        what="a fault",
-        how="virtual time",
-        verdict=verdict,
-        target_s=target_s,
-        rounds=[Round(*one) for one in rounds],
-    )
+_PAGE = Path(__file__).resolve().parents[3] / "docs/benchmarks.md"
+_HEADING = "## Faults of liveness, and who is harmed"
+_ROW = re.compile(r"^\| (?P<what>[^|]+?) \| (?P<how>processes|virtual time) \|", re.MULTILINE)
 
 
-@pytest.mark.parametrize(
-    ("rounds", "met"),
-    [
-        ([(4.0, 0, 0), (5.0, 0, 0)], True),
-        ([(4.0, 0, 0), (5.1, 0, 0)], False),
-        ([(4.0, 0, 0), (None, 0, 0)], False),
-        ([(4.0, 1, 0), (4.0, 0, 0)], False),
-        ([(4.0, 0, 0), (4.0, 0, 1)], False),
-        ([], False),
-    ],
-)
-def test_a_row_is_met_when_every_round_is_in_time_and_harms_nobody(
-    rounds: Sequence[tuple[float | None, int, int]], met: bool
-) -> None:
-    assert _row(*rounds).met is met
-
-
-def test_a_fault_that_shall_come_to_nothing_is_met_when_nobody_is_harmed() -> None:
-    assert _row((None, 0, 0), verdict="").met
-    assert not _row((None, 1, 0), verdict="").met
-    assert _row((40.0, 0, 0), target_s=None).met
-
-
-def test_json_has_the_median_and_what_was_harmed_in_all_rounds() -> None:
-    told = json.loads(json.dumps(_row((4.0, 1, 0), (5.0, 2, 1), (4.5, 0, 0)).as_json()))
-    assert (told["value"], told["spread"], told["rounds"]) == (4.5, 1.0, 3)
-    assert (told["false_losses"], told["false_restarts"], told["met"]) == (3, 1, False)
-    nothing = _row((None, 0, 0), verdict="").as_json()
-    assert (nothing["verdict"], nothing["value"], nothing["met"]) == ("none", None, True)
-
-
-def test_the_table_has_a_cell_for_each_heading() -> None:
-    assert len(_row((4.0, 0, 0)).cells()) == len(_row(verdict="").cells()) == len(HEAD)
+def test_the_page_has_no_row_of_a_fault_that_is_not_played() -> None:
+    section = _PAGE.read_text(encoding="utf-8").partition(_HEADING)[2].partition("\n## ")[0]
+    played = {("virtual time", case.what) for case in liveness_virtual.CASES.values()}
+    played |= {("processes", case.what) for case in liveness_processes.CASES.values()}
+    told = {(row["how"], row["what"]) for row in _ROW.finditer(section)}
+    assert len(told) > 20
+    assert told - played == set()

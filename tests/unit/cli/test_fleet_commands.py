@@ -8,13 +8,14 @@ import pytest
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.text import Text
 
 from everstep_cli.client.admin import AdminError, RefusedError
 from everstep_cli.client.times import RequestedTime
 from everstep_cli.commands.node_lists import NodeListError, expand
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
-from everstep_cli.views import words
+from everstep_cli.views import tables, words
 from everstep_cli.views.findings import finding_list
 from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_proto.generated import admin_pb2
@@ -299,6 +300,26 @@ def test_a_fault_is_injected_into_each_node_of_a_list() -> None:
     assert admin.told[2:] == [("clear", "node-1", ""), ("clear", "node-2", "")]
 
 
+@pytest.mark.parametrize("end", [["xid:79"], ["--clear"]])
+def test_nodes_of_an_injection_are_separate_arguments_or_lists(end: list[str]) -> None:
+    admin = FakeAdmin()
+    code, drawn = call("inject", "node-1", "node-[1-2]", "node-3", *end, admin=admin)
+    assert code == 0, drawn
+    assert [told[1] for told in admin.told] == ["node-1", "node-2", "node-3"]
+    listed = call("inject", "node-1", "--list")[1]
+    assert call("inject", "node-1", "node-2", "--list")[1] == 2 * listed
+
+
+def test_an_option_names_nodes_several_times() -> None:
+    admin, twice = FakeAdmin(), ("--node", "node-1", "--node", "node-3")
+    call("nodes", *twice, admin=admin)
+    assert list(admin.selections[0].names) == ["node-1", "node-3"]
+    assert "XidFatal" in call("findings", *twice)[1]
+    assert "XidFatal" not in call("findings", "--node", "node-1", "--node", "node-2")[1]
+    _, copies = call("snapshots", "demo", "--copies", "--node", "node-3", "--node", "node-4")
+    assert copies == call("snapshots", "demo", "--copies", "--node", "node-[3-4]")[1]
+
+
 def test_one_injection_is_not_ended_on_several_nodes(capsys: pytest.CaptureFixture[str]) -> None:
     assert call("inject", "node-[1-2]", "--clear", "node-1/inject/1")[0] == 2
     assert "name that one, or leave the id out" in capsys.readouterr().err
@@ -419,9 +440,76 @@ def test_nodes_are_separate_arguments_or_a_list(nodes: list[str]) -> None:
         assert [told[1] for told in admin.told] == ["node-1", "node-2"]
 
 
+def piped(*arguments: str) -> list[str]:
+    """Return the lines of an answer that goes into a pipe."""
+    drawn = io.StringIO()
+    session = AdminSession(FakeAdmin().connect, screen(drawn), lambda: NOW_NS)
+    assert run_command(session, arguments) == 0
+    return drawn.getvalue().splitlines()
+
+
 def test_a_row_that_is_piped_is_one_line_however_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
     drawn, sentence = io.StringIO(), "only its own agent has seen it, " * 20
     for part in finding_list([admin_pb2.FindingLine(node="n", message=sentence)], NOW_NS):
         screen(drawn).print(part)
     assert sentence.strip() in drawn.getvalue()
+
+
+def test_findings_of_one_cause_are_a_line_in_a_pipe_with_all_that_is_told_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    same = [
+        admin_pb2.FindingLine(
+            node="node-1",
+            component=f"link/mlx5_{link}",
+            condition="LinkDown",
+            severity="degraded",
+            message="the link is down",
+            evidence="state 1: DOWN",
+            suggested_action="check_cable",
+            rule="link-state",
+        )
+        for link in range(6)
+    ]
+    drawn = io.StringIO()
+    for part in finding_list(same, NOW_NS):
+        screen(drawn).print(part)
+    header, _, row = drawn.getvalue().splitlines()
+    assert header.split() == ["node", "severity", "condition", "since", "finding"]
+    assert "LinkDown; link/mlx5_0; link/mlx5_1; link/mlx5_2; link/mlx5_3, and 2 more " in row
+    assert row.rstrip().endswith(
+        "the link is down; seen: state 1: DOWN; do: check cable; rule: link-state; "
+        "and 5 more findings of this cause; each: everstep findings --all"
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "first", "last"),
+    [
+        (["job", "demo"], "demo-1 ", "imports 1.400"),
+        (["ettr", "demo"], "demo-1 ", "imports 1.400"),
+        (["findings"], "node-3 ", "injected on purpose"),
+        (["snapshots", "demo"], "→   129 ", "peer memory: 3 of 4 on node-[1-3]"),
+    ],
+)
+def test_a_row_of_several_lines_is_one_in_a_pipe(
+    command: list[str], first: str, last: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    [row] = [line.rstrip() for line in piped(*command) if line.startswith(first)]
+    assert row.endswith(last)
+
+
+def test_a_cell_has_its_lines_on_a_screen_and_none_that_are_empty_in_a_pipe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("COLUMNS", raising=False)
+    rows = tables.table("a", "b")
+    rows.add_row("x\n", Text("p\n\nq"))
+    wide, narrow = io.StringIO(), io.StringIO()
+    screen(wide).print(rows)
+    screen(narrow, 80).print(rows)
+    assert [line.split() for line in wide.getvalue().splitlines()[2:]] == [["x", "p;", "q"]]
+    assert [line.split() for line in narrow.getvalue().splitlines()[2:]] == [["x", "p"], [], ["q"]]

@@ -16,20 +16,39 @@ SOURCES = sorted(
 # Packages of others that a page really means.
 MEANT = {"py-spy", "xxhash"}
 
-_INSTALLS = re.compile(r"pip install (?:-[-\w]+ )*['\"]?(?P<what>[\w./$-][^\s'\"`;,)|]*)")
+_INSTALLS = re.compile(
+    r"(?P<python>\S+ -m )?pip install (?:-[-\w]+ )*['\"]?(?P<what>[\w./$-][^\s'\"`;,)|]*)"
+)
 
 
 def others_in(text: str) -> list[str]:
-    """Return what the install lines in a text would take from a package index, but Everstep."""
-    named = [found["what"] for found in _INSTALLS.finditer(text)]
+    """Return what the install lines in a text would take from a package index.
+
+    An extra of Everstep is none where the interpreter that has it is named.
+    """
     return [
-        what
-        for what in named
-        if not what.startswith((".", "/", "$", "dist/", "everstep[")) and what not in MEANT
+        found["what"]
+        for found in _INSTALLS.finditer(text)
+        if not found["what"].startswith((".", "/", "$", "dist/"))
+        and found["what"] not in MEANT
+        and not (_has_everstep(found["python"] or "") and found["what"].startswith("everstep["))
     ]
 
 
-@pytest.mark.parametrize("line", ["pip install W", "pip install 'W[agent]'", "pip install WHEEL"])
+def _has_everstep(python: str) -> bool:
+    return "/everstep/bin/" in python or "sys.executable" in python
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "pip install W",
+        "pip install 'W[agent]'",
+        "pip install WHEEL",
+        "pip install 'everstep[cli]'",
+        "python3 -m pip install 'everstep[cli]'",
+    ],
+)
 def test_a_placeholder_that_is_a_package_name_is_found(line: str) -> None:
     assert others_in(line)
 

@@ -59,14 +59,45 @@ def test_an_offset_into_other_memory_is_followed() -> None:
 
 
 def test_what_cannot_be_restored_in_place_is_named() -> None:
-    with pytest.raises(StateError, match="'x' must be contiguous"):
+    with pytest.raises(StateError, match=r"'x' must be contiguous.*; keep it as a contiguous copy"):
         dlpack_view("x", OnlyDlpack(np.ones((4, 6)).T))
     constant = np.ones(3)
     constant.flags.writeable = False
-    with pytest.raises(StateError, match="'x' is read-only"):
+    with pytest.raises(StateError, match=r"'x' is read-only.*; keep it as a copy"):
         dlpack_view("x", OnlyDlpack(constant))
-    with pytest.raises(StateError, match="'x' gives no DLPack tensor"):
+    with pytest.raises(StateError, match=r"'x' gives no DLPack tensor: .*; name an object instead"):
         dlpack_view("x", OnlyDlpack(np.array([None])))
+
+
+class Changed(OnlyDlpack):
+    """An array with another word in what it exports."""
+
+    def __init__(self, offset: int, value: int) -> None:
+        super().__init__(np.ones(3))
+        self._offset, self._value = offset, value
+
+    def __dlpack__(self, **options: object) -> object:
+        capsule = super().__dlpack__(**options)
+        pointer = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer.argtypes, pointer.restype = [ctypes.py_object, ctypes.c_char_p], ctypes.c_void_p
+        address = pointer(capsule, b"dltensor_versioned") + self._offset
+        ctypes.c_uint32.from_address(address).value = self._value
+        return capsule
+
+
+@pytest.mark.parametrize(
+    ("offset", "value", "said"),
+    [
+        (0, 2, "'x' is DLPack 2, and 1 is understood"),
+        # dlpack.h: DLDevice is behind version, context, deleter, flags and data; kDLMetal.
+        (40, 8, "'x' is on a device that only its library can read"),
+    ],
+)
+def test_what_cannot_be_read_is_named_with_what_to_hand_over_instead(
+    offset: int, value: int, said: str
+) -> None:
+    with pytest.raises(StateError, match=f"{said}; name an object instead whose state_dict"):
+        dlpack_view("x", Changed(offset, value))
 
 
 def test_a_view_keeps_the_array_alive() -> None:

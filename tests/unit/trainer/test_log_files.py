@@ -1,4 +1,4 @@
-"""Logs in a folder where everybody may write: other users' traps are not stepped into."""
+"""Logs in a folder where others may write: other users' traps are not stepped into."""
 
 import os
 import stat
@@ -75,6 +75,67 @@ def test_a_folder_or_a_file_of_another_user_is_refused(shared: Path) -> None:
             open_log(path / "rank-0.log" if path.is_dir() else path)
     with pytest.raises(UsageError, match="belongs to another user"):
         checked_folder("--log-dir", shared / "runs")
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A folder of a group, as computing centres give them to projects; root has made it."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    folder.chmod(0o2775)
+    return folder
+
+
+def _of_a_member(path: Path, mode: int = 0o755) -> Path:
+    path.mkdir(exist_ok=True)
+    path.chmod(mode)
+    os.chown(path, _STRANGER, -1)
+    return path
+
+
+def _led_by_a_member(link: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
+    link.symlink_to(target)
+    os.lchown(link, _STRANGER, -1)
+
+
+@needs_root
+@pytest.mark.parametrize("within", [".", "team"])
+def test_another_members_link_is_refused_in_a_folder_of_a_group_and_below(
+    project: Path, within: str
+) -> None:
+    folder = project / within
+    if folder != project:
+        _of_a_member(folder)
+    mine = project.parent / "mine"
+    _led_by_a_member(folder / "runs", mine)
+    with pytest.raises(PermissionError, match=f"link of another user \\(uid {_STRANGER}\\)"):
+        open_log(folder / "runs/gen-1/rank-0.log")
+    assert list(mine.iterdir()) == []
+
+
+@needs_root
+def test_a_log_goes_into_another_members_folder_but_not_into_that_members_file(
+    project: Path,
+) -> None:
+    team = _of_a_member(project / "team", 0o2775)
+    _write(team / "gen-1/rank-0.log", b"x")
+    assert (team / "gen-1/rank-0.log").read_bytes() == b"x"
+    (team / "rank-0.log").touch()
+    os.chown(team / "rank-0.log", _STRANGER, -1)
+    with pytest.raises(PermissionError, match=r"belongs to another user .* its group \(gid \d+\)"):
+        open_log(team / "rank-0.log")
+
+
+@needs_root
+@pytest.mark.parametrize("mode", [0o755, 0o2775])
+def test_a_link_of_the_user_to_whom_root_gave_the_folder_is_followed(
+    tmp_path: Path, mode: int
+) -> None:
+    given = _of_a_member(tmp_path / "lab", mode)
+    _led_by_a_member(given / "scratch", tmp_path / "disk")
+    _write(given / "scratch/rank-0.log", b"here")
+    assert (tmp_path / "disk/rank-0.log").read_bytes() == b"here"
 
 
 def test_a_fifo_is_not_waited_for_with_a_reader_or_without(shared: Path) -> None:

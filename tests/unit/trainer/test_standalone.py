@@ -13,6 +13,7 @@ from everstep.launch.standalone.supervisor import Sight, StartError, StartPatien
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import load
 from everstep_controller.config import ControllerConfig
+from everstep_controller.core.accounting.categories import Category, Group
 
 _SOCKETS = """\
 Num       RefCount Protocol Flags    Type St Inode Path
@@ -176,6 +177,14 @@ def ledger(steps: int, failures: int, **spent_s: float) -> str:
             " between steps 0.4 s",
         ),
         (
+            ledger(30, 0, lost_recompute=5.0, lost_inflight=0.5, planned=1.0).partition("; ")[2],
+            "nothing failed, lost steps 5.5 s, planned work 1.0 s",
+        ),
+        (
+            ledger(30, 1, lost_recompute=5.0, inc_env=1.0).partition("; ")[2],
+            "1 failure cost 6.0 s",
+        ),
+        (
             ledger(0, 0),
             "no step was seen, so there is no ETTR: print 'step N', tell how your lines look"
             " (--progress-pattern 'batch ([0-9]+) done'), or call everstep.step(N)",
@@ -184,6 +193,14 @@ def ledger(steps: int, failures: int, **spent_s: float) -> str:
 )
 def test_the_ledger_is_told_in_a_line(told: str, words: str) -> None:
     assert told == words
+
+
+@pytest.mark.parametrize("failures", [0, 1])
+@pytest.mark.parametrize("category", Category)
+def test_no_category_is_left_out_of_the_line(category: Category, failures: int) -> None:
+    told = ledger(30, failures, **{category.value: 2.5})
+    counted = category.group in (Group.PRODUCTIVE, Group.SLOW)
+    assert ("2.5 s" in told.partition("; ")[2]) is not counted
 
 
 def test_the_last_line_is_there_also_where_the_controller_is_not(tmp_path: Path) -> None:

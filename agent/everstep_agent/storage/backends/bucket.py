@@ -1,4 +1,4 @@
-"""Bucket backend: steps in an object store that speaks S3, by boto3 (``pip install everstep[s3]``).
+"""Bucket backend: steps in an object store that speaks S3, by boto3 (the extra ``s3``).
 
 An object is there whole or not at all, so nothing needs a second name; ``latest`` is written on the
 condition that it is still what was read.
@@ -17,6 +17,7 @@ from everstep_agent.storage.backends.backend import (
     UnusableFileError,
 )
 from everstep_agent.storage.formats.records import RECORD_BYTES_MAX, StepKey
+from everstep_common.extras import install_line
 
 _PLACE = re.compile(r"s3://(?P<bucket>[a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(/(?P<prefix>.*))?")
 _GENERATION = re.compile(r"gen-([1-9][0-9]{0,17})/$")
@@ -298,7 +299,7 @@ def import_boto3() -> None:
         importlib.import_module("botocore.exceptions")
     except ImportError as error:
         raise BackendError(
-            "storage in a bucket needs boto3 beside the agent: pip install 'everstep[s3]'"
+            f"storage in a bucket needs boto3 beside the agent: {install_line('s3')}"
         ) from error
 
 

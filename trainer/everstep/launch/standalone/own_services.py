@@ -15,6 +15,7 @@ from typing import IO, Any
 from everstep.launch.processes.sweeper import IGNORED
 from everstep.launch.standalone import supervisor
 from everstep.launch.standalone.supervisor import AGENT_SOCKET, CONTROLLER_SOCKET
+from everstep_common.extras import install_line
 
 # One of each extra's packages: who has these has the others.
 _NEEDED = ("psutil", "apscheduler")
@@ -61,7 +62,7 @@ def own_services(say: Callable[[str], None]) -> Iterator[OwnServices]:
     if not all(map(importlib.util.find_spec, _NEEDED)):
         raise StandaloneError(
             "--standalone starts a controller and an agent, which need more than the base install;"
-            " run: pip install 'everstep[all]'"
+            f" run: {install_line('all')}"
         )
     process = _start_supervisor()
     assert process.stdin is not None
@@ -121,16 +122,19 @@ _NO_STEP = (
     "no step was seen, so there is no ETTR: print 'step N', tell how your lines look"
     " (--progress-pattern 'batch ([0-9]+) done'), or call everstep.step(N)"
 )
-# What the beginning of a category's name is called in the line; failures are counted besides.
+# What the beginning of a category's name is called in the line, beside steps that count.
 _PARTS = {
     "init": "start",
-    "inc": "failures",
-    "lost": "failures",
+    "inc": "recovery",
+    "lost": "lost steps",
     "ckpt": "snapshots",
     "planned": "planned work",
     "gap": "between steps",
     "inflight": "the last step",
 }
+_COUNTED = ("productive", "slow")
+# What failures cost, where there were any; planned work can lose steps as well.
+_OF_FAILURES = ("recovery", "lost steps")
 
 
 def ledger_words(ledger: Mapping[str, Any]) -> str:
@@ -141,13 +145,14 @@ def ledger_words(ledger: Mapping[str, Any]) -> str:
     told = f"ETTR {share:.1%}: {share * wall_s:.1f} of {wall_s:.1f} s went into steps that count"
     spent: dict[str, float] = {}
     for category in ledger["categories"]:
-        if part := _PARTS.get(category["name"].partition(".")[0]):
+        kind = category["name"].partition(".")[0]
+        if kind not in _COUNTED:
+            part = _PARTS.get(kind, kind)
             spent[part] = spent.get(part, 0.0) + category["time_ns"] / 1e9
-    failures, cost_s = ledger["failures"], spent.pop("failures", 0.0)
-    parts = [
-        f"{failures} failure{'s' * (failures > 1)} cost {cost_s:.1f} s"
-        if failures
-        else "nothing failed"
-    ]
+    failures = ledger["failures"]
+    parts = ["nothing failed"]
+    if failures:
+        cost_s = sum(spent.pop(part, 0.0) for part in _OF_FAILURES)
+        parts = [f"{failures} failure{'s' * (failures > 1)} cost {cost_s:.1f} s"]
     parts += [f"{part} {part_s:.1f} s" for part, part_s in spent.items() if part_s >= _SHOWN_S]
     return f"{told}; {', '.join(parts)}"

@@ -31,6 +31,11 @@ _FORMATS = {
     (12, 8): "F8_E5M2",
 }
 _READ_ONLY = 1
+# What to do about an array that is not read as it is.
+_AS_NUMPY = (
+    "; name an object instead whose state_dict() returns it as an array of numpy, and whose"
+    " load_state_dict() takes that back"
+)
 
 
 class _Tensor(ctypes.Structure):
@@ -74,15 +79,21 @@ def dlpack_view(name: str, array: object, *, writable: bool = True) -> ShardView
     capsule = _capsule(name, cast(_Exporter, detach() if callable(detach) else array))
     tensor, read_only = _tensor(name, capsule)
     if read_only and writable:
-        raise StateError(f"shard {name!r} is read-only; it cannot be restored in place")
+        raise StateError(
+            f"shard {name!r} is read-only, and cannot be restored in place; keep it as a copy that"
+            " may be written"
+        )
     if tensor.device_type not in _HOST_DEVICES:
         if not writable and tensor.device_type in _TORCH_DEVICES:
             return _view_by_torch(name, array)
-        raise StateError(_unreadable(name))
+        raise StateError(f"{_unreadable(name)}{_AS_NUMPY}")
     shape = tuple(tensor.shape[axis] for axis in range(tensor.ndim))
     count = math.prod(shape)
     if count and not _is_dense(tensor, shape):
-        raise StateError(f"shard {name!r} must be contiguous to be restored in place")
+        raise StateError(
+            f"shard {name!r} must be contiguous to be restored in place; keep it as a contiguous"
+            " copy: array.contiguous(), or what its library has for that"
+        )
     word = _FORMATS.get((tensor.code, tensor.bits * tensor.lanes)) or (
         f"dlpack-{tensor.code}-{tensor.bits}-{tensor.lanes}"
     )
@@ -102,7 +113,7 @@ def _view_by_torch(name: str, array: object) -> ShardView:
         torch = importlib.import_module("torch")
         found = torch.from_dlpack(array)
     except (ImportError, BufferError, RuntimeError, TypeError, ValueError, AssertionError) as error:
-        raise StateError(f"{_unreadable(name)}, and torch cannot: {error}") from error
+        raise StateError(f"{_unreadable(name)}, and torch cannot: {error}{_AS_NUMPY}") from error
     from everstep.state.memory.tensors import dense, tensor_view
 
     return tensor_view(name, dense(name, found))
@@ -125,11 +136,15 @@ def _capsule(name: str, array: _Exporter) -> object:
     except TypeError:  # an exporter from before DLPack 1.0
         pass
     except (BufferError, RuntimeError, ValueError) as error:
-        raise StateError(f"shard {name!r} gives no DLPack tensor: {error}") from error
+        raise StateError(f"{_no_tensor(name)}: {error}{_AS_NUMPY}") from error
     try:
         return array.__dlpack__()
     except (TypeError, BufferError, RuntimeError, ValueError) as error:
-        raise StateError(f"shard {name!r} gives no DLPack tensor: {error}") from error
+        raise StateError(f"{_no_tensor(name)}: {error}{_AS_NUMPY}") from error
+
+
+def _no_tensor(name: str) -> str:
+    return f"shard {name!r} gives no DLPack tensor"
 
 
 def _tensor(name: str, capsule: object) -> tuple[_Tensor, bool]:
@@ -137,10 +152,12 @@ def _tensor(name: str, capsule: object) -> tuple[_Tensor, bool]:
     if _is_valid(capsule, b"dltensor_versioned"):
         versioned = _Versioned.from_address(_pointer(capsule, b"dltensor_versioned"))
         if versioned.major != 1:
-            raise StateError(f"shard {name!r} is DLPack {versioned.major}; 1 is understood")
+            raise StateError(
+                f"shard {name!r} is DLPack {versioned.major}, and 1 is understood{_AS_NUMPY}"
+            )
         return versioned.tensor, bool(versioned.flags & _READ_ONLY)
     if not _is_valid(capsule, b"dltensor"):
-        raise StateError(f"shard {name!r} gives no DLPack tensor")
+        raise StateError(f"{_no_tensor(name)}{_AS_NUMPY}")
     return _Tensor.from_address(_pointer(capsule, b"dltensor")), False
 
 
