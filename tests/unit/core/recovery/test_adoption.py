@@ -510,6 +510,17 @@ def test_where_an_own_generation_began_is_known_also_where_it_is_told_before_the
     assert story.job.lineage.branch == _OWN
 
 
+def test_where_an_own_generation_began_is_known_that_followed_the_last_hello_of_a_recovery() -> (
+    None
+):
+    story = OwnRestart()
+    story.tell(events.ControllerStarted("0.1.0"))
+    story.hear("n0", 4)
+    story.restarted()
+    story.begin("n0", "j-4", running=4)
+    assert story.job.lineage.branch == _OWN
+
+
 def test_a_job_that_waits_for_its_state_does_not_begin_before_ranks_elsewhere_are_stopped() -> None:
     story = OwnRestart()
     story.connect("n2")
