@@ -457,11 +457,11 @@ class OwnRestart(Story):
         )
         self.tell(events.Reported(self.origin(node), 0, joined, "j"))
 
-    def restarted(self, name: str = "j") -> None:
+    def restarted(self, name: str = "j", generation: int = 4, step: int = 9) -> None:
         report = reports.RestartedHere(
-            after_generation=3,
-            generation=4,
-            restore_step=9,
+            after_generation=generation - 1,
+            generation=generation,
+            restore_step=step,
             restore_generation=3,
             decided_boot_ns=1,
             at_boot_ns=2,
@@ -492,6 +492,24 @@ def test_no_number_is_used_that_an_agent_may_have_used_since_it_was_heard() -> N
     story.restarted()
     # Its state is the newest of the job: what was before it, its agent has freed.
     assert story.job.lineage.branch == _OWN
+
+
+@pytest.mark.parametrize("step", [9, 7])
+def test_a_generation_that_an_agent_went_back_behind_is_on_the_branch_no_more(step: int) -> None:
+    story = OwnRestart()
+    story.connect("n2")
+    story.begin("n2")
+    story.choose(None, lost="no reachable copy of rank 0")
+    story.hear("n0", 4)
+    story.restarted()
+    assert story.job.lineage.branch == _OWN
+    # The next one began from before it: nothing that the one between has is a state of the job.
+    story.restarted(generation=5, step=step)
+    told = [BranchPoint(3, step, 1), BranchPoint(5, None, 1)]
+    assert story.job.lineage.branch == told
+    story.restarted(generation=5, step=step)
+    story.restarted()
+    assert story.job.lineage.branch == told
 
 
 @pytest.mark.parametrize("name", ["j", "j-4"])
