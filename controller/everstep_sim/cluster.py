@@ -329,8 +329,10 @@ class SimulatedCluster:
         self.time.after(1, self._start_controller)
 
     def recover(self) -> None:
-        """Let an operator order the recovery from what the agents know."""
-        self.fleet.submit(events.RecoveryBegun("ops"))
+        """Let an operator stop the controller and start one that rebuilds from the agents."""
+        self.controller.kill()
+        self.controller.recover_by = "ops"
+        self.time.after(1, self._start_controller)
 
     def fatal_finding(self, name: str) -> None:
         """Let a node report a broken GPU."""

@@ -74,6 +74,8 @@ class SimulatedController:
     # Where the journal lies; None: it cannot fail. And what its start says that finds damage.
     disk: JournalDisk | None = None
     damaged: Callable[[str], None] = lambda sentence: None
+    # Who has ordered that the next one that starts rebuilds its journal; "": nobody.
+    recover_by: str = ""
     # How many records came that it had.
     repeated: int = 0
     # How far each outbox was taken by this process.
@@ -115,6 +117,10 @@ class SimulatedController:
         self.cluster_term = max(self.cluster_term, state.term)
         if self.up and state.settings != self.settings:
             self.submit(events.SettingsApplied(self.settings))
+        if self.up and self.recover_by:
+            self.submit(events.RecoveryBegun(self.recover_by))
+            if self.core.state.recovering:  # it is journaled; else the next start orders it
+                self.recover_by = ""
         if self.up:
             self._send(self.core.due(self.now_ns))
 

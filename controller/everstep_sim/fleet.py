@@ -214,10 +214,6 @@ class SimulatedFleet:
         if forward_ns := self._controller.timeline.hear(node.name, stamp):
             self._shifted(forward_ns)
 
-    def recovers(self) -> bool:
-        """Return whether the controller rebuilds its journal."""
-        return self._controller.core.state.recovering
-
     def listens(self) -> bool:
         """Return whether anybody hears who knocks."""
         return self._controller.listens

@@ -37,10 +37,7 @@ class Stranger:
     def _knock(self) -> None:
         if self._time.now_ns >= self._until_ns:
             return
-        # A controller that is started to rebuild its journal hears all agents anew, and goes on in
-        # the cluster that most of them name. Here their streams stay open: a stranger were alone.
-        foreign = self.hello.cluster_id == CLUSTER
-        if not self._fleet.listens() or (foreign and self._fleet.recovers()):
+        if not self._fleet.listens():
             self._time.soon(*REFUSED_S, self._knock)
         elif not self._has_name():
             self.taken = self._fleet.say_hello(self.hello)

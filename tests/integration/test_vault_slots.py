@@ -122,6 +122,21 @@ async def test_training_does_not_wait_for_a_slot_while_the_controller_is_away(
 
 
 @lived
+async def test_a_step_that_a_rank_saves_twice_makes_no_step_be_left_out(tmp_path: Path) -> None:
+    world = Environment(stored_fds={}, controller_away_s=lambda: 0.1)
+    async with (
+        running(settings(tmp_path), world=world) as node,
+        training(node, node_count=2) as rank,
+    ):
+        await rank.save(0, b"saved")
+        answer = await rank.ask(Begin(0))
+        assert isinstance(answer, Skip)
+        assert answer.reason == "step 0 is in the vault already"
+        # The one after it is wanted all the same.
+        assert isinstance(await rank.ask(Begin(1)), Slot)
+
+
+@lived
 async def test_a_rank_that_waits_for_a_slot_goes_on_when_the_controller_goes_away(
     tmp_path: Path,
 ) -> None:

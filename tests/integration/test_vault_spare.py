@@ -251,6 +251,25 @@ async def test_what_was_fetched_of_a_member_that_came_back_goes_with_the_next_st
 
 
 @lived
+async def test_a_guard_that_has_fetched_what_another_node_only_had_has_discarded_nothing(
+    tmp_path: Path,
+) -> None:
+    async with (
+        _member(tmp_path / "1", b"state") as member,
+        _spare(tmp_path / "2") as (node, _),
+    ):
+        _wait_as_spare(node, copy_bytes=0, ahead=(member.source(member, 1),))
+        await node.outlet.until(lambda: (1, 0, 1, True) in node.outlet.copies())
+        node.direct(1, 1)
+        counts = node.jobs.metrics()
+        assert (counts.vault_prefetched_copies_total, counts.vault_prefetches_discarded_total) == (
+            1,
+            0,
+        )
+        assert (1, 0, 1, True) in node.outlet.copies()
+
+
+@lived
 async def test_a_silent_member_whose_copies_cannot_be_had_costs_a_spare_nothing(
     tmp_path: Path,
 ) -> None:

@@ -61,6 +61,9 @@ def halt(cluster: SimulatedCluster, rng: random.Random, *, before_the_job: bool 
         cluster.time.after(at_s, partial(cluster.restart_controller, 1.0))
     cluster.time.after(HALT_S, put_back)
     cluster.time.after(RECOVER_S, cluster.recover)
+    if rng.random() < 0.5:  # as who follows the documentation does
+        again_s = RECOVER_S + LISTENS_S + rng.uniform(1, 9)
+        cluster.time.after(again_s, partial(cluster.restart_controller, rng.uniform(0.5, 3)))
 
 
 @pytest.mark.parametrize("before_the_job", [False, True], ids=["an old journal", "none"])

@@ -67,11 +67,12 @@ class JobsMetrics:
     vault_received_bytes_total: int = _metric("Bytes of replicas received from other nodes.")
     vault_replication_failures_total: int = _metric("Attempts to replicate that failed.")
     vault_prefetched_copies_total: int = _metric(
-        "Copies that this node fetched as a spare while a member was silent and not judged lost."
+        "Copies that this node fetched while a member was silent and not judged lost, or because "
+        "another node only had them."
     )
     vault_prefetched_bytes_total: int = _metric("Bytes of these copies.")
     vault_prefetches_discarded_total: int = _metric(
-        "Times that such a member was heard again, and what was fetched of it was not needed."
+        "Times that a silent member was heard again, and what was fetched of it was not needed."
     )
     storage_files_written_total: int = _metric("Files of ranks that were brought to storage.")
     storage_bytes_written_total: int = _metric("Bytes of these files.")

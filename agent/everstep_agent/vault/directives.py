@@ -9,7 +9,7 @@ from everstep_common.orders import SpareMemory, VaultDirective
 def spare_request_of(wanted: SpareMemory) -> SpareRequest:
     """Return what a node makes ready while it waits as a spare, or as a guard: copies alone."""
     ranks = range(wanted.first_rank, wanted.first_rank + wanted.processes)
-    if wanted.ahead and not wanted.copy_bytes:
+    if wanted.guards:
         known = [source.rank for source in wanted.ahead]
         ranks = range(min(known), max(known) + 1)
     return SpareRequest(ranks, wanted.copy_bytes, wanted.ahead)

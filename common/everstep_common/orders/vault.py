@@ -113,6 +113,11 @@ class SpareMemory:
     # Key for bulk transfers of this job between agents; set with ``ahead``.
     transfer_key: q.TransferKey = b""
 
+    @property
+    def guards(self) -> bool:
+        """Whether what is fetched guards what another node only has."""
+        return bool(self.ahead) and not self.copy_bytes
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparePreload:

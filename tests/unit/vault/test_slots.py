@@ -143,6 +143,19 @@ def test_what_is_told_as_passed_stays_below_a_copy_that_nobody_has_heard_of_yet(
     assert told_as_passed(table.left_out, table.slots) == 7
 
 
+def test_a_step_that_is_begun_twice_is_not_left_out_and_may_come_again_if_its_copy_was_bad() -> (
+    None
+):
+    table, recoverable = _table(2), Recoverable(1)
+    slot = _save(table, 5, recoverable)
+    assert slot is not None
+    assert not table.leave_out(5)
+    assert (table.left_out, table.is_too_late(5)) == (-1, False)
+    slot.apply(SlotEvent.FOUND_BAD)
+    assert not table.is_too_late(5)
+    assert _save(table, 5, recoverable)
+
+
 def test_slots_that_an_agent_finds_say_what_was_committed_before_it() -> None:
     found = [SnapshotSlot(0, SlotState.VERIFIED, step=4), SnapshotSlot(1, SlotState.EMPTY, step=9)]
     assert SlotTable(1, 0, 100, found, itertools.count(1).__next__).passed == 4

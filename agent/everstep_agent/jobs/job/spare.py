@@ -47,9 +47,13 @@ class SpareDuty:
             self._restorer.prepare_spare(spare_request_of(self._wanted))
 
     def stop_fetching(self) -> None:
-        """The member is there whose copies were fetched: they go when they are not needed."""
+        """The member is there whose copies were fetched: they go when they are not needed.
+
+        What guards another node's copies is kept until the job has a newer step.
+        """
         if self._wanted is not None and self._wanted.ahead:
-            self._vault.context.counters.early_discarded += 1
+            if not self._wanted.guards:
+                self._vault.context.counters.early_discarded += 1
             self._vault.tasks.cancel_ahead(self._vault.fence)
             self._wanted = replace(self._wanted, ahead=())
 

@@ -95,10 +95,11 @@ class SlotSession:
         if isinstance(answer, Grant):
             await self._answers.send(messages.Slot(answer.slot, answer.epoch))
             return
-        vault.leave_out(memory, message.step)
         job = self._job
-        if job.context.away_s() > 0 and job.facts.plan.node_count > 1:
-            vault.thin_out(message.step)
+        if not memory.table.has_step(message.step):
+            vault.leave_out(memory, message.step)
+            if job.context.away_s() > 0 and job.facts.plan.node_count > 1:
+                vault.thin_out(message.step)
         job.context.skips.skipped(job.facts.job, job.context.boot_ns())
         await self._answers.send(messages.Skip(answer))
 

@@ -118,7 +118,13 @@ class SlotTable:
         return step <= self.left_out or step < self._committed
 
     def leave_out(self, step: int) -> bool:
-        """The rank goes past a step without a copy of it; return whether that is news."""
+        """The rank goes past a step without a copy of it; return whether that is news.
+
+        One that is committed here and begun once more is not left out: its copy may turn out bad,
+        and come again.
+        """
+        if self.has_step(step):
+            return False
         news, self.left_out = step > self.passed, max(step, self.left_out)
         return news
 

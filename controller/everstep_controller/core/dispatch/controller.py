@@ -137,7 +137,7 @@ def recovery_over(turn: Turn, _: str) -> None:
     for node in state.nodes.values():
         node.without_snapshot = {}  # what a journal has of before that says nothing of today
     for job in state.newest_jobs():
-        if not remembered_ends.has_ended(job):
+        if not remembered_ends.has_ended(state, job):
             seen = state.generations_seen.get(job.name, SeenGeneration(0))
             membership.adopt_generation(turn, job, seen.number)
     isolation.restart_drivers(turn)

@@ -37,12 +37,20 @@ def follow_own_generation(job: JobRecord, before: int, generation: int) -> None:
 
 
 def note_beginning(job: JobRecord, generation: int, key: StepKey) -> None:
-    """Say from which step a generation of the branch began, where the branch does not tell it."""
+    """Say from which step a generation of the branch began, where the branch does not tell it.
+
+    What was begun between the two is abandoned.
+    """
     branch, (before, step) = job.lineage.branch, key
     size = next((one.world_size for one in branch if one.generation == generation), None)
-    known = next((one for one in branch if one.generation == before), None)
-    if size is None or before >= generation or (known and known.through_step is not None):
+    earlier = [one for one in branch if one.generation < generation]
+    if size is None or before >= generation or (earlier and earlier[-1].through_step is not None):
         return
-    left = replace(known or BranchPoint(before, None, size), through_step=step)
-    others = [one for one in branch if one.generation != before]
-    branch[:] = sorted([*others, left], key=lambda one: one.generation)
+    known = next((one for one in earlier if one.generation == before), None)
+    left = known or BranchPoint(before, None, size)
+    through_step = step if left.through_step is None else min(step, left.through_step)
+    branch[:] = [
+        *(one for one in earlier if one.generation < before),
+        replace(left, through_step=through_step),
+        *(one for one in branch if one.generation >= generation),
+    ]

@@ -264,7 +264,7 @@ def _note_what_is_gone(turn: Turn, job: JobRecord, node: str, silent_since_ns: i
     job.lineage.holders.pop(node, None)
     had_launcher = _forget_launcher(turn, job, node)
     turn.mark_job(job.id)
-    if job.state is JobState.ENDED or remembered_ends.has_ended(job):
+    if job.state is JobState.ENDED or remembered_ends.has_ended(turn.state, job):
         return
     if node in job.generation.members and (had_launcher or node not in job.generation.stopped):
         _processes_gone(job, node)

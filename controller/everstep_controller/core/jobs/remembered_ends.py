@@ -2,7 +2,9 @@
 
 An agent remembers for a day which jobs it was told to end. Its word is about one job, by its id,
 from nodes that the job has to do with. It counts for nothing once somebody has gone on with that
-job: an agent has seen a newer generation of it, or a launcher has joined it in a newer term.
+job: an agent has seen a newer generation of it, or a launcher has joined it in a newer term. Nor
+does the word of an agent that was away in a newer term than it has seen: a journal may have been
+restored then, and gone on with the job.
 """
 
 from collections.abc import Iterable
@@ -38,12 +40,24 @@ def note_ends(turn: Turn, event: NodeConnected) -> None:
             job.ending.newest_seen = max(job.ending.newest_seen, seen.generation)
     for told in news_of_ends(state, event.ended_jobs):
         job = state.jobs[told.job_id]
-        known = job.ending.remembered
-        newer = known is None or (told.term, told.generation) > (known.term, known.generation)
-        if newer and _concerns(job, event.node):
+        if _concerns(job, event.node) and _weighs_more(job, told, event):
             job.ending.remembered, job.ending.remembered_by = told, event.node
-        if has_ended(job) and not state.halted:
+            job.ending.remembered_term = event.highest_term
+        if has_ended(state, job) and not state.halted:
             turn.mark_job(job.id)
+
+
+def _weighs_more(job: JobRecord, told: EndedJob, event: NodeConnected) -> bool:
+    """Return whether a word says more of an end than what is known of it.
+
+    What an agent says again has the weight of when it said so first: it has been welcomed since.
+    """
+    known, by = job.ending.remembered, job.ending.remembered_by
+    if known is None:
+        return True
+    new, old = (told.term, told.generation), (known.term, known.generation)
+    heard = by == event.node and new == old
+    return not heard and (*new, event.highest_term) > (*old, job.ending.remembered_term)
 
 
 def _concerns(job: JobRecord, node: str) -> bool:
@@ -51,18 +65,20 @@ def _concerns(job: JobRecord, node: str) -> bool:
     return node in (*job.launchers, *job.generation.members, *job.lineage.holders)
 
 
-def has_ended(job: JobRecord) -> bool:
+def has_ended(state: State, job: JobRecord) -> bool:
     """Return whether a job that goes on by this journal has ended, by the word of an agent."""
     told = job.ending.remembered
     if told is None or job.state is JobState.ENDED:
         return False
+    if job.ending.remembered_term < state.highest_term_seen:
+        return False  # it was away in that term, and whoever was there may have gone on
     return told.term >= job.term and told.generation >= job.ending.newest_seen
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
     """End a job that has ended before, and of which the journal has lost that."""
     told = job.ending.remembered
-    if told is None or not has_ended(job):
+    if told is None or not has_ended(turn.state, job):
         return
     # What agents keep of it is of generations that the journal has lost as well.
     newest = max(told.generation, job.ending.newest_seen)

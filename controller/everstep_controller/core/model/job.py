@@ -425,10 +425,11 @@ class Ending:
     replaced: bool = False
     # The operator who had its memory dropped, after it had ended; empty while nobody had.
     forgotten_by: str = ""
-    # It has ended, and the journal has lost that, by the word of a node's agent; and the newest
-    # generation of it that any agent has seen.
+    # It has ended, and the journal has lost that, by the word of a node's agent, and the highest
+    # term which that had seen then; and the newest generation of it that any agent has seen.
     remembered: EndedJob | None = None
     remembered_by: str = ""
+    remembered_term: int = 0
     newest_seen: int = 0
 
     @property

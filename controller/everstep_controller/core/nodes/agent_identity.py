@@ -381,13 +381,21 @@ def _note_lost_jobs(state: State, seen: Iterable[JobOnNode]) -> None:
 
 
 def note_lost_restart(state: State, event: Reported[RestartedHere]) -> None:
-    """Keep what a generation of a lost job began from, for when its launcher is heard."""
-    report = event.report
+    """Keep what a generation of a lost job began from, for when its launcher is heard.
+
+    Its agent may have begun it after the last Hello that was heard while the journal was rebuilt.
+    """
+    report, key = event.report, None
+    if report.restore_step is not None:
+        key = report.restore_generation, report.restore_step
     for name, lost in state.lost_jobs.items():
-        named = event.job in (name, lost.id) and report.generation == lost.generation.number
-        if named and report.restore_step is not None:
-            key = report.restore_generation, report.restore_step
-            state.lost_jobs[name] = replace(lost, began_from=key)
+        newest = lost.generation
+        if event.job not in (name, lost.id):
+            continue
+        if report.after_generation == newest.number:
+            newest = replace(newest, number=report.generation)
+        if report.generation == newest.number:
+            state.lost_jobs[name] = replace(lost, generation=newest, began_from=key)
 
 
 def choose_cluster(turn: Turn) -> None:

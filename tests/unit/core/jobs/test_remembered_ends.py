@@ -39,13 +39,19 @@ class Restored(Story):
     def job(self) -> JobRecord:
         return self.core.state.newest("j")
 
-    def hear(self, node: str, *told: EndedJob, jobs: tuple[JobOnNode, ...] = ()) -> None:
+    def hear(
+        self,
+        node: str,
+        *told: EndedJob,
+        jobs: tuple[JobOnNode, ...] = (),
+        highest_term: int = 9,
+    ) -> None:
         hello = events.NodeConnected(
             node=node,
             boot_id="1",
             agent_version="0.1.0",
             outbox=f"{node}-box",
-            highest_term=9,
+            highest_term=highest_term,
             host=node,
             bulk_address=f"{node}:1",
             liveness_address=f"{node}:2",
@@ -149,6 +155,26 @@ def test_a_job_that_was_gone_on_with_in_a_newer_term_goes_on() -> None:
     assert story.job.term == story.core.state.term
     story.hear("n1", replace(story.told, term=story.job.term - 1))
     assert not story.ends()
+
+
+@pytest.mark.parametrize("late", [True, False])
+def test_an_agent_that_was_away_since_may_not_know_that_the_job_was_gone_on_with(
+    late: bool,
+) -> None:
+    # As where a backup is put back twice, and this node was away the first time.
+    story = Restored()
+    if not late:
+        story.hear("n0", story.told)
+    story.hear("n2", highest_term=12)
+    story.recover()
+    story.hear("n0", story.told)
+    assert not story.ends()
+    # It has been welcomed since, and knows no more of the job by that.
+    story.hear("n0", story.told, highest_term=story.core.state.term)
+    assert not story.ends()
+    # One that was there says so as well.
+    story.hear("n1", story.told, highest_term=12)
+    assert story.ends()
 
 
 @pytest.mark.parametrize("known", [True, False])

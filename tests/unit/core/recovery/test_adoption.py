@@ -457,11 +457,11 @@ class OwnRestart(Story):
         )
         self.tell(events.Reported(self.origin(node), 0, joined, "j"))
 
-    def restarted(self, name: str = "j") -> None:
+    def restarted(self, name: str = "j", generation: int = 4, step: int = 9) -> None:
         report = reports.RestartedHere(
-            after_generation=3,
-            generation=4,
-            restore_step=9,
+            after_generation=generation - 1,
+            generation=generation,
+            restore_step=step,
             restore_generation=3,
             decided_boot_ns=1,
             at_boot_ns=2,
@@ -494,6 +494,24 @@ def test_no_number_is_used_that_an_agent_may_have_used_since_it_was_heard() -> N
     assert story.job.lineage.branch == _OWN
 
 
+@pytest.mark.parametrize("step", [9, 7])
+def test_a_generation_that_an_agent_went_back_behind_is_on_the_branch_no_more(step: int) -> None:
+    story = OwnRestart()
+    story.connect("n2")
+    story.begin("n2")
+    story.choose(None, lost="no reachable copy of rank 0")
+    story.hear("n0", 4)
+    story.restarted()
+    assert story.job.lineage.branch == _OWN
+    # The next one began from before it: nothing that the one between has is a state of the job.
+    story.restarted(generation=5, step=step)
+    told = [BranchPoint(3, step, 1), BranchPoint(5, None, 1)]
+    assert story.job.lineage.branch == told
+    story.restarted(generation=5, step=step)
+    story.restarted()
+    assert story.job.lineage.branch == told
+
+
 @pytest.mark.parametrize("name", ["j", "j-4"])
 def test_where_an_own_generation_began_is_known_also_where_it_is_told_before_the_launcher(
     name: str,
@@ -507,6 +525,17 @@ def test_where_an_own_generation_began_is_known_also_where_it_is_told_before_the
     story.restarted(name)
     story.begin("n0", "j-4", running=4)
     assert story.job.generation.number >= 4
+    assert story.job.lineage.branch == _OWN
+
+
+def test_where_an_own_generation_began_is_known_that_followed_the_last_hello_of_a_recovery() -> (
+    None
+):
+    story = OwnRestart()
+    story.tell(events.ControllerStarted("0.1.0"))
+    story.hear("n0", 4)
+    story.restarted()
+    story.begin("n0", "j-4", running=4)
     assert story.job.lineage.branch == _OWN
 
 
