@@ -95,6 +95,12 @@ class Shape:
     after: int = 0
     from_step: int = 4
 
+    @property
+    def taken_steps(self) -> int:
+        """Return how many steps are made until a step that all have saved is recoverable."""
+        taken = COPY + MESSAGE + HASH + max(self.told) + 2 * WORD
+        return -(-taken // (STEP + COPY))
+
 
 @dataclass(slots=True)
 class Memory:
@@ -623,7 +629,7 @@ class World:
         branch = [BranchPoint(1, None, self.size)]
         chosen = choose_step(self.catalogue, Question(branch, reachable, expected=False)).step
         assert told is None or (chosen is not None and chosen >= told), "what was safe is lost"
-        if self.shape.fault is Fault.HOLD:
+        if self.shape.fault is Fault.HOLD and self._is_saved_in_time(self.hold):
             assert chosen == self.hold, "a planned restart costs steps"
         if self.shape.fault is not Fault.NODE:
             assert chosen == max(set.intersection(*self.committed), default=None)
@@ -690,6 +696,11 @@ class World:
         if fault is Fault.HOLD_DROPPED:
             ahead = self.hold - self.step
             self._later(STEP * (ahead + 1) + 5, self._drop)
+
+    def _is_saved_in_time(self, step: int | None) -> bool:
+        """Return whether all scripts save a step, and its copies are safe before ranks go on."""
+        saved = not any(step in skips for skips in self.shape.skips)
+        return saved and max(self.shape.told) * TICK_S < SLOT_WAIT_S / 2
 
     def bring_together(self, now_ns: int) -> Cadence:
         """Return the cadence, by which ranks meet that are out of phase."""
