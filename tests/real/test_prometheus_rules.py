@@ -120,7 +120,11 @@ def test_agents_that_are_away_together_are_one_alert_and_another_one_is_its_own(
     series = {**SERIES, **together, **cut_off, "everstep_controller_agents_cut_off": "0x99 3x21"}
     silent = [{"node": "silent", "severity": "warning"}]
     some = [{"severity": "warning"}]
-    told = {"EverstepAgentDown": silent, "EverstepSomeAgentsCutOff": some, "EverstepAgentsCutOff": []}
+    told = {
+        "EverstepAgentDown": silent,
+        "EverstepSomeAgentsCutOff": some,
+        "EverstepAgentsCutOff": [],
+    }
     for alert, labels in told.items():
         code, said = _fires(tmp_path, alert, series, labels)
         assert code == 0, said

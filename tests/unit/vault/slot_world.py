@@ -75,7 +75,9 @@ class Fault(Enum):
 
 _CARRIED_OUT = (Fault.HOLD, Fault.HOLD_NEAR)
 # Those that do not depend on the rank.
-OF_ALL = frozenset({Fault.HOLD, Fault.HOLD_NEAR, Fault.HOLD_DROPPED, Fault.HOLD_STAYS, Fault.ROLLBACK})
+OF_ALL = frozenset(
+    {Fault.HOLD, Fault.HOLD_NEAR, Fault.HOLD_DROPPED, Fault.HOLD_STAYS, Fault.ROLLBACK}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,26 +235,26 @@ class World:
 
     def _check(self) -> None:
         for process in self.processes:
-            session, table = process.session, process.memory.table
-            connected = session is not None and not session.left and not session.ended
             if process.writing is not None:
-                slot = _slot(table, process.writing)
-                if connected:
-                    assert slot is not None, "a slot that is written counts as free memory"
-                    assert slot.state is SlotState.WRITING, "a slot that is written is none"
-                    assert slot.epoch == process.writing.epoch, "it is given to two"
-                elif slot is not None:
-                    assert slot.state not in _READ, "a slot is read while it is written"
+                self._check_written(process, process.writing)
             ahead = process.handover.ahead
-            if ahead is not None and connected and process.writing is None and not process.gone:
-                given = process.handover.given_in == _place(process)
-                slot = _slot(table, Grant(ahead.slot, ahead.epoch)) if given else None
-                if given and process.asks_at >= 0:
-                    assert slot is not None, "a grant that may be used counts as free memory"
-                    assert slot.state is SlotState.WRITING or slot.epoch != ahead.epoch
+            usable = process.handover.given_in == _place(process) and not process.gone
+            if ahead is not None and usable and _is_connected(process):
+                self._check_written(process, Grant(ahead.slot, ahead.epoch))
         for node in self.nodes:
-            for memory in node.memories:
-                assert len(memory.table.slots) <= self.shape.slots
+            assert all(len(m.table.slots) <= self.shape.slots for m in node.memories)
+
+    def _check_written(self, process: Process, grant: Grant) -> None:
+        """What a process writes, or may write at any time, is nothing else to its agent."""
+        slots = process.memory.table.slots
+        slot = next((slot for slot in slots if slot.index == grant.slot), None)
+        if _is_connected(process):
+            assert slot is not None, "a slot that is written counts as free memory"
+            assert slot.state is SlotState.WRITING, "a slot that is written is none"
+            assert slot.epoch == grant.epoch, "a slot is given to two"
+        elif slot is not None:
+            # Its connection has ended while it copied: nobody reads that.
+            assert slot.state not in _READ, "a slot is read while it is written"
 
     # --- ranks -----------------------------------------------------------------------------------
 
@@ -276,7 +278,7 @@ class World:
         self.nodes[process.rank].sessions.append(session)
 
     def is_refused(self, process: Process) -> bool:
-        """Return whether a process may not attach: an older connection of its rank is still open."""
+        """Return whether a process may not attach: an older connection of it is still open."""
         return not all(session.ended for session in self.nodes[process.rank].sessions)
 
     def _current(self) -> list[Process]:
@@ -313,9 +315,7 @@ class World:
         process.writing = grant
         self._later(COPY, partial(self._copied, process, process.session, step, grant))
 
-    def _copied(
-        self, process: Process, session: Session | None, step: int, grant: Grant
-    ) -> None:
+    def _copied(self, process: Process, session: Session | None, step: int, grant: Grant) -> None:
         if process.gone:
             return
         process.writing = None
@@ -727,8 +727,9 @@ def _place(process: Process) -> tuple[int, int]:
     return number, process.reservations
 
 
-def _slot(table: SlotTable, grant: Grant) -> SnapshotSlot | None:
-    return next((slot for slot in table.slots if slot.index == grant.slot), None)
+def _is_connected(process: Process) -> bool:
+    session = process.session
+    return session is not None and not session.left and not session.ended
 
 
 def _ticks(seconds: float) -> int:

@@ -1,4 +1,4 @@
-"""The slot protocol as it ships, with one thing that goes wrong at every place of small schedules."""
+"""The slot protocol as it ships, and one thing that goes wrong at every place of its schedules."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -59,7 +59,7 @@ def _places(shape: Shape, fault: Fault, steps: int) -> Iterator[Shape]:
 
 
 def _see(world: World) -> tuple[int, int]:
-    """Return after how many steps ranks have a common one, and the next; the world sees the rest."""
+    """Return after how many steps ranks have a common one, and then the next."""
     common, taken = world.common(), world.shape.taken_steps
     assert len(common) == _COMMON, world.shape
     back, after = common[0] - world.disturbed, common[1] - common[0]
@@ -132,9 +132,7 @@ def _at_random(seed: int, delays: tuple[int, ...]) -> Shape:
     ranks = random.randint(2, 8)
     told = tuple(random.choice(delays) for _ in range(ranks))
     steps = range(_FIRST, _FIRST + 6)
-    skips = tuple(
-        frozenset(step for step in steps if random.random() < 0.3) for _ in range(ranks)
-    )
+    skips = tuple(frozenset(step for step in steps if random.random() < 0.3) for _ in range(ranks))
     after = random.randrange(30 * ranks)
     slots, waits = random.randint(2, 5), random.random() < 0.5
     fault = random.choice(list(Fault))
@@ -147,7 +145,7 @@ def test_more_ranks_hold_together_whatever_goes_wrong(seed: int, delays: tuple[i
     _see(_play(_at_random(seed, delays)))
 
 
-# --- what each rule is for --------------------------------------------------------------------------
+# --- what each rule is for ------------------------------------------------------------------------
 
 
 class _Admitting(World):
