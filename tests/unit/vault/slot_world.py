@@ -478,7 +478,9 @@ class World:
         if wanted is None:
             return None
         ahead = table.grant_ahead(wanted, node.orders.recoverable)
-        return ahead and CommittedAhead(step, wanted, wanted, ahead.slot, ahead.epoch)
+        if ahead is None:
+            return None
+        return CommittedAhead(step, wanted, wanted, ahead.slot, ahead.epoch)
 
     def _hashed(self, node: Node, memory: Memory, slot: SnapshotSlot, epoch: int) -> None:
         key = memory.table.copy_key(slot)

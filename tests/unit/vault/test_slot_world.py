@@ -116,9 +116,10 @@ def test_where_copies_take_longer_ranks_meet_as_soon_as_their_slots_allow_and_no
 
 @pytest.mark.long
 @pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("slots", [2, 3])
-@pytest.mark.parametrize("waits", [True, False])
-@pytest.mark.parametrize(("ranks", "steps"), [(2, 2), (3, 1)])
+@pytest.mark.parametrize(
+    ("ranks", "steps", "slots", "waits"),
+    [(2, 2, 2, True), (2, 2, 2, False), (2, 1, 3, True), (2, 1, 3, False), (3, 1, 2, False)],
+)
 def test_one_thing_goes_wrong_at_every_place_of_every_schedule(
     ranks: int, steps: int, waits: bool, slots: int, fault: Fault
 ) -> None:
