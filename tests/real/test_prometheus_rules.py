@@ -61,6 +61,7 @@ CONTROLLERS = {
     "halted": {**_WELL, "halted": "1x120"},
     "full": {**_WELL, "journal_full": "1x120"},
     "alone": {**_WELL, "agents_cut_off": "0x110 9x10"},
+    "few": {**_WELL, "agents_cut_off": "0x110 7x10"},
     "gone": {name: values.replace("120", "60") for name, values in _WELL.items()},
 }
 OF_CONTROLLER = {
@@ -68,7 +69,9 @@ OF_CONTROLLER = {
     "EverstepControllerHalted": "halted",
     "EverstepJournalFull": "full",
     "EverstepAgentsCutOff": "alone",
+    "EverstepSomeAgentsCutOff": "few",
 }
+_SEVERITY = {"EverstepSomeAgentsCutOff": "warning"}
 FIRING = {
     "EverstepRecoverableStepTooOld": {"job": "bad"},
     # One that is about the state itself has its label.
@@ -104,14 +107,36 @@ def test_an_alert_about_the_controller_fires_for_its_trouble_only(
 ) -> None:
     series = {f"everstep_controller_{n}": values for n, values in CONTROLLERS[controller].items()}
     fires = OF_CONTROLLER[alert] == controller
-    code, said = _fires(tmp_path, alert, series, [{"severity": "critical"}] if fires else [])
+    labels = {"severity": _SEVERITY.get(alert, "critical")}
+    code, said = _fires(tmp_path, alert, series, [labels] if fires else [])
     assert code == 0, said
 
 
-def test_many_agents_that_are_away_at_once_are_one_alert(tmp_path: Path) -> None:
-    series = {**SERIES, "everstep_controller_agents_cut_off": "0x99 9x21"}
-    code, said = _fires(tmp_path, "EverstepAgentDown", series, [])
-    assert code == 0, said
+def test_agents_that_are_away_together_are_one_alert_and_another_one_is_its_own(
+    tmp_path: Path,
+) -> None:
+    together = {f'everstep_node_connected{{node="n{n}"}}': "1x99 0x21" for n in range(3)}
+    cut_off = {f'everstep_node_cut_off{{node="n{n}"}}': "_x99 1x21" for n in range(3)}
+    series = {**SERIES, **together, **cut_off, "everstep_controller_agents_cut_off": "0x99 3x21"}
+    silent = [{"node": "silent", "severity": "warning"}]
+    some = [{"severity": "warning"}]
+    told = {
+        "EverstepAgentDown": silent,
+        "EverstepSomeAgentsCutOff": some,
+        "EverstepAgentsCutOff": [],
+    }
+    for alert, labels in told.items():
+        code, said = _fires(tmp_path, alert, series, labels)
+        assert code == 0, said
+
+
+def test_most_agents_of_a_small_fleet_are_told_as_many_are(tmp_path: Path) -> None:
+    fleet = {f'everstep_node_connected{{node="n{n}"}}': "1x99 0x21" for n in range(4)}
+    series = {**fleet, "everstep_controller_agents_cut_off": "0x99 3x21"}
+    critical = [{"severity": "critical"}]
+    for alert, labels in {"EverstepAgentsCutOff": critical, "EverstepSomeAgentsCutOff": []}.items():
+        code, said = _fires(tmp_path, alert, series, labels)
+        assert code == 0, said
 
 
 def _fires(

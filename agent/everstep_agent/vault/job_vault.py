@@ -235,10 +235,8 @@ class JobVault:
 
     async def acquire_slot(self, memory: RankMemory, step: int, wait: SlotWait) -> Grant | str:
         """Give out a slot, waiting for one; a sentence when there was none in time."""
-        if memory.table.has_step(step):
-            return f"step {step} is in the vault already"
-        if memory.table.is_too_late(step):
-            return f"step {step} comes too late: this rank is past step {memory.table.passed}"
+        if refusal := memory.table.refusal(step):
+            return refusal
         try:
             async with asyncio.timeout(wait.for_s) as limit:
                 while not memory.retired:
@@ -261,9 +259,7 @@ class JobVault:
 
     def grant_ahead(self, memory: RankMemory, step: int) -> Grant | None:
         """Give out a slot for a later step, if one is free now; it is being written from now on."""
-        if memory.retired or step <= memory.table.passed:
-            return None
-        grant = memory.table.begin_step(step, self.recoverable)
+        grant = memory.table.grant_ahead(step, self.recoverable)
         if grant is not None:
             self._record_begun(memory, grant)
         return grant

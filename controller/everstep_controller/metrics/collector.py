@@ -185,13 +185,20 @@ def _nodes(state: State) -> Iterator[Metric]:
     connected = GaugeMetricFamily(
         "everstep_node_connected", "1 while the stream of a node's agent is open.", labels=["node"]
     )
+    cut_off = GaugeMetricFamily(
+        "everstep_node_cut_off",
+        "1 while a node's agent is away with others, of which one finding tells.",
+        labels=["node"],
+    )
     for node in state.nodes.values():
         states.add_metric([node.name, node.state.value], 1)
         connected.add_metric([node.name], node.connected)
+        if node.silence.held or outage.is_among(state, node.name):
+            cut_off.add_metric([node.name], 1)
         findings.add_metric([node.name], len(node.findings))
         for claim in node.claims:
             claims.add_metric([node.name, claim.owner], 1)
-    yield from (states, claims, findings, connected)
+    yield from (states, claims, findings, connected, cut_off)
 
 
 def _windows(state: State) -> Iterator[Metric]:

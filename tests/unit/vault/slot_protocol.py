@@ -1,4 +1,7 @@
-"""Slot protocol as a model: ranks in lock step, K slots each, granted ahead or asked for.
+"""Slot protocols as a model: ranks in lock step, K slots each, granted ahead or asked for.
+
+Its rules are its own, since those of the older protocol are nowhere else; the one that ships is
+played with the rules that ship (`slot_world`).
 
 Ticks, and explicit states: what is in each slot, what each agent was told, what the controller has
 heard. A step takes ten ticks; a collective ends when the last rank has come. Each rank passes its
@@ -10,7 +13,7 @@ steps their ranks have left out, so that others free theirs before the next one.
 """
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -32,7 +35,6 @@ class Rank:
     recoverable: int = -1
     dead: frozenset[int] = frozenset()
     rules: tuple[tuple[int, int], ...] = ((0, 1),)
-    hold: int | None = None
     vain: object = None
     waits: int | None = None
     saved: set[int] = field(default_factory=set)
@@ -48,13 +50,8 @@ class Shape:
     # Ticks from the commit of each rank until the controller knows that its copy is safe.
     told: Sequence[int] = (2, 2)
     directive: int = 2
-    # Steps that a rank does not save, and those whose commit is refused at the next boundary.
+    # Steps that a rank does not save.
     skips: Sequence[Collection[int]] = ((), ())
-    refused: Mapping[int, Collection[int]] = field(default_factory=dict)
-    # At this step all processes die, and the job begins again from what is recoverable.
-    dies_at: int | None = None
-    # A restart is planned after this step.
-    hold: int | None = None
     # Ranks wait for slots at all; agents tell which steps were left out.
     waits: bool = True
     tells: bool = True
@@ -71,7 +68,7 @@ class Model:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self.ranks = [Rank() for _ in shape.told]
-        self.now = self.step = self.generation = self.recoverable = 0
+        self.now = self.step = 0
         self.recoverable = -1
         self.heard: list[set[int]] = [set() for _ in shape.told]
         # By rank, the newest step that it has left out, and when its newest report arrives.
@@ -83,18 +80,15 @@ class Model:
         self.meets_since, self.spacing = 0, shape.spacing
         self.left: set[int] = set()
         self.longest_wait = 0
-        self.held = False
-        self.restored: list[int] = []
-        self._events: list[tuple[int, int, int, str, tuple[int, ...], object]] = []
+        self._events: list[tuple[int, int, str, tuple[int, ...], object]] = []
         self._order = count()
 
     def run(self, steps: int) -> "Model":
         """Train so many steps."""
         self._later(STEP, "boundary")
-        while self._events and self.step < steps and not self.held:
-            self.now, _, generation, kind, who, what = heapq.heappop(self._events)
-            if generation == self.generation:
-                getattr(self, f"_{kind}")(*who, what)
+        while self._events and self.step < steps:
+            self.now, _, kind, who, what = heapq.heappop(self._events)
+            getattr(self, f"_{kind}")(*who, what)
             self._check()
         return self
 
@@ -113,40 +107,21 @@ class Model:
             assert self.recoverable < 0 or self.recoverable in rank.slots
 
     def _later(self, ticks: int, kind: str, *who: int, what: object = None) -> None:
-        entry = (self.now + ticks, next(self._order), self.generation, kind, who, what)
+        entry = (self.now + ticks, next(self._order), kind, who, what)
         heapq.heappush(self._events, entry)
 
     # --- ranks -----------------------------------------------------------------------------------
 
     def _boundary(self, _: object) -> None:
-        if self.step == self.shape.dies_at and not self.restored:
-            self._die()
-            return
         self.left = set(range(len(self.ranks)))
         for number in sorted(self.left):
             self._pass(number)
 
-    def _die(self) -> None:
-        """Connections end: what was granted is empty, and what nobody can restore is dropped."""
-        self.generation += 1
-        self.restored.append(self.recoverable)
-        for number, rank in enumerate(self.ranks):
-            kept = {self.recoverable: True} if self.recoverable >= 0 else {}
-            saved = {step for step in rank.saved if step <= self.recoverable}
-            self.ranks[number] = Rank(kept, recoverable=self.recoverable, saved=saved)
-            self.heard[number], self.left_out[number] = set(kept), -1
-        self.rules, self.apart, self.meets = ((0, 1),), None, None
-        self.step = self.recoverable + 1
-        self._later(STEP, "boundary")
-
     def _pass(self, number: int) -> None:
         rank, step = self.ranks[number], self.step
-        if step in self.shape.skips[number] and not self.restored:
+        if step in self.shape.skips[number]:
             rank.missed.add(step)  # its agent hears nothing of it
             self._leave(number)
-        elif rank.hold is not None and step > rank.hold:
-            rank.granted = None  # withdrawn; its commit is refused, or its next question says so
-            self.held = True
         elif not _planned(rank, step):
             self._leave(number)
         elif rank.granted == step or self._free(rank):
@@ -185,16 +160,12 @@ class Model:
     def _save(self, number: int) -> None:
         rank, step = self.ranks[number], self.step
         rank.granted = None
-        if step in self.shape.refused.get(number, ()):
-            rank.missed.add(step)
-        else:
-            rank.slots[step] = True
-            rank.saved.add(step)
-            self._tell(number, self.shape.told[number], "report", step)
+        rank.slots[step] = True
+        rank.saved.add(step)
+        self._tell(number, self.shape.told[number], "report", step)
         if self.shape.protocol == "ahead":
             wanted = next(s for s in range(step + 1, step + 200) if _planned(rank, s))
-            held = rank.hold is not None and wanted > rank.hold
-            if wanted == step + 1 and not held and self._free(rank):
+            if wanted == step + 1 and self._free(rank):
                 rank.granted = wanted
         self._leave(number)
 
@@ -236,10 +207,7 @@ class Model:
             self.apart = self.now
         if self.shape.protocol == "ahead":
             self._bring_together()
-        newest = max(set().union(*self.heard))
-        hold = self.shape.hold
-        hold = hold if hold is not None and newest >= hold - 3 else None
-        told = (self.recoverable, frozenset(dead), self.rules, hold)
+        told = (self.recoverable, frozenset(dead), self.rules)
         for number in range(len(self.ranks)):
             self._later(self.shape.directive, "direct", number, what=told)
 
@@ -275,7 +243,7 @@ class Model:
     def _direct(self, number: int, told: object) -> None:
         rank = self.ranks[number]
         assert isinstance(told, tuple)
-        rank.recoverable, rank.dead, rank.rules, rank.hold = told
+        rank.recoverable, rank.dead, rank.rules = told
         if rank.granted is None:
             free = self._free(rank)
             if rank.waits is not None and free:
@@ -283,8 +251,6 @@ class Model:
 
 
 def _planned(rank: Rank, step: int) -> bool:
-    if step == rank.hold:
-        return True
     _, every = _rule(rank, step)
     return step % every == 0
 

@@ -11,9 +11,8 @@ from everstep_agent.jobs.sessions.answers import AnswerQueue
 from everstep_agent.vault.job_vault import SlotWait
 from everstep_agent.vault.memory.allocator import MemoryShortError
 from everstep_agent.vault.slot_allocation import SlotOwner
-from everstep_agent.vault.snapshots.cadence import ExpiredHold, PollPace, next_snapshot_step
 from everstep_agent.vault.snapshots.holdings import RankMemory
-from everstep_agent.vault.snapshots.slot_patience import VainWait
+from everstep_agent.vault.snapshots.slot_questions import SlotOrders, SlotQuestions
 from everstep_agent.vault.snapshots.slots import Grant
 from everstep_common import trainer_messages as messages
 
@@ -28,10 +27,7 @@ class SlotSession:
         self._memory: RankMemory | None = None
         # The shards of the last copy; the next copy usually has the same.
         self._entries: tuple[messages.Entry, ...] = ()
-        self._vain = VainWait()
-        # The planned restart for which a step has waited and which did not come.
-        self._waited = ExpiredHold()
-        self._pace = PollPace()
+        self._questions = SlotQuestions(owner.generation)
 
     def end(self) -> None:
         """The connection is gone: what was begun and not committed never was."""
@@ -41,6 +37,10 @@ class SlotSession:
 
     def _end_writing(self, memory: RankMemory) -> None:
         memory.end_writing(self._job.vault.context.region_store)
+
+    def _orders(self) -> SlotOrders:
+        vault = self._job.vault
+        return SlotOrders(vault.cadence, vault.step_hold, vault.recoverable)
 
     def refusal(self) -> str:
         """Return why nothing is taken from this process any more; empty while it is."""
@@ -84,18 +84,16 @@ class SlotSession:
             gone = f"generation {self._owner.generation} was stopped, as planned"
             await self._answers.send(messages.Skip(gone))
             return
-        vault, generation = self._job.vault, self._owner.generation
-        wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, message.step)
-        if wanted != message.step:
-            self._pace = self._pace.after_question(message.step, asyncio.get_running_loop().time())
-            again = min(wanted, message.step + self._pace.ahead)
+        now_s = asyncio.get_running_loop().time()
+        again = self._questions.step_to_ask_at(self._orders(), message.step, now_s)
+        if again != message.step:
             await self._answers.send(messages.Unplanned(again))
             return
         answer = await self._slot(memory, message)
         if isinstance(answer, Grant):
             await self._answers.send(messages.Slot(answer.slot, answer.epoch))
             return
-        job = self._job
+        vault, job = self._job.vault, self._job
         if not memory.table.has_step(message.step):
             vault.leave_out(memory, message.step)
             if job.context.away_s() > 0 and job.facts.plan.node_count > 1:
@@ -112,13 +110,11 @@ class SlotSession:
             async with asyncio.timeout(self._restart_wait_s(message)):
                 while not memory.retired and self._is_held(message.step):
                     await vault.change_signal.wait()
-        if vault.step_hold is not None:
-            self._waited = self._waited.in_vain(vault.cadence, vault.step_hold, message.step)
+        self._questions.record_hold_ended(self._orders(), message.step)
         return memory.retired
 
     def _is_held(self, step: int) -> bool:
-        last = self._waited.last_step(self._job.vault.step_hold, self._owner.generation)
-        return last is not None and step > last
+        return self._questions.is_held(self._orders(), step)
 
     def _wait_s(self, message: messages.Begin) -> float:
         settings = self._job.context.settings
@@ -152,15 +148,11 @@ class SlotSession:
         return f"a restart is planned before step {message.step}, so its slot was withdrawn"
 
     def _grant_ahead(self, step: int) -> messages.CommittedAhead | None:
-        """Return the slot of the next step that is snapshotted, if it is free and near enough.
-
-        Of a planned restart a rank hears only when it asks, so none is granted for a step that is
-        farther away than that.
-        """
-        memory, vault, generation = self._memory, self._job.vault, self._owner.generation
-        wanted = next_snapshot_step(vault.cadence, vault.step_hold, generation, step + 1)
-        self._pace = self._pace.after_question(step, asyncio.get_running_loop().time())
-        if memory is None or wanted > step + self._pace.ahead or self._is_held(wanted):
+        """Return the slot of the next step that is snapshotted, if it is free and near enough."""
+        memory, vault = self._memory, self._job.vault
+        now_s = asyncio.get_running_loop().time()
+        wanted = self._questions.step_ahead(self._orders(), step, now_s)
+        if memory is None or wanted is None:
             return None
         grant = vault.grant_ahead(memory, wanted)
         if grant is None:
@@ -182,17 +174,17 @@ class SlotSession:
     async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
         """Return a slot, after a wait if need be, or why there is none."""
         vault, clock = self._job.vault, asyncio.get_running_loop().time
-        hold, rule = vault.step_hold, vault.cadence.rule_of(self._owner.generation, message.step)
-        last = hold is not None and hold.is_last_step(self._owner.generation, message.step)
-        starved = self._vain.holds(vault.recoverable, rule) and not last
+        questions, step = self._questions, message.step
+        last = questions.is_last_step(self._orders(), step)
+        starved = questions.vain_reason(self._orders(), step)
         wait_s = 0.0 if starved else self._longest_wait_s(memory, message, last=last)
         ends = clock() + wait_s
         wait = SlotWait(wait_s, lambda: "" if last else self._away())
-        answer = await vault.acquire_slot(memory, message.step, wait)
+        answer = await vault.acquire_slot(memory, step, wait)
         if isinstance(answer, str) and starved:
-            return self._vain.reason
+            return starved
         if isinstance(answer, str) and wait_s and clock() >= ends:
-            self._vain = VainWait.under(vault.recoverable, rule, answer)
+            questions.record_vain_wait(self._orders(), step, answer)
         return answer
 
     def _longest_wait_s(self, memory: RankMemory, message: messages.Begin, *, last: bool) -> float:

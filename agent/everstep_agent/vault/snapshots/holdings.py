@@ -33,11 +33,14 @@ class RankMemory:
         self.turnover = SlotTurnover()
         # The one process that was given the memory for writing.
         self.writer_pid = 0
-        # Whether no slot is given out any more: copies are only sources, freed as soon as possible.
-        self.retired = False
         # Copies are verified in the order of their commits: one that is reported before an older
         # one makes the older step look as if this rank had passed it without a snapshot.
         self.verify_lock = asyncio.Lock()
+
+    @property
+    def retired(self) -> bool:
+        """Return whether no slot is given out any more."""
+        return self.table.retired
 
     def stored_region(self, slot: SnapshotSlot) -> StoredRegion:
         """Return a slot as the next agent process must know it."""
@@ -63,36 +66,25 @@ class RankMemory:
 
     def free_unneeded(self, recoverable: Recoverable, region_store: RegionStore) -> bool:
         """Free what the job can do without; return whether a copy went."""
-        freed = False
-        for slot in list(self.table.slots):
-            if not self.table.is_reusable(slot, recoverable):
-                continue
-            if slot.apply(SlotEvent.FREED):
-                freed = True
-                if not self.retired:
-                    self.save_slot(slot, region_store)
-            if self.retired:
-                self._close(slot, region_store)
-        return freed
+        freed = self.table.free_unneeded(recoverable)
+        self._close_empty(region_store)
+        for slot in freed:
+            self.save_slot(slot, region_store)
+        return bool(freed)
 
     def retire(self, region_store: RegionStore) -> None:
-        """Give out nothing any more, and close what has no copy in it and is not being written.
-
-        What was given out ahead is written at any time until its process says otherwise or is gone.
-        """
-        self.retired = True
+        """Give out nothing any more, and close what has no copy in it and is not being written."""
+        self.table.retired = True
         self._close_empty(region_store)
 
     def end_writing(self, region_store: RegionStore) -> None:
         """The process that was given slots has done with them, or is gone."""
         self.table.abandon()
-        if self.retired:
-            self._close_empty(region_store)
+        self._close_empty(region_store)
 
     def _close_empty(self, region_store: RegionStore) -> None:
-        for slot in list(self.table.slots):
-            if slot.state is SlotState.EMPTY:
-                self._close(slot, region_store)
+        for slot in self.table.take_empty():
+            self._close(slot, region_store)
 
     def is_empty(self) -> bool:
         """Return whether there is no copy in it; what was begun counts for none."""
@@ -105,12 +97,11 @@ class RankMemory:
 
     def close(self, region_store: RegionStore) -> None:
         """Give all the memory back."""
-        self.retired = True
-        for slot in list(self.table.slots):
+        slots, self.table.slots, self.table.retired = self.table.slots, [], True
+        for slot in slots:
             self._close(slot, region_store)
 
     def _close(self, slot: SnapshotSlot, region_store: RegionStore) -> None:
-        self.table.slots.remove(slot)
         self.regions[slot.index].release()
         region_store.remove(self.names[slot.index])
 

@@ -96,6 +96,8 @@ class SlotTable:
         self.rank = rank
         self.slot_bytes = slot_bytes
         self.slots = slots
+        # Whether no slot is given out any more: copies are only sources, freed as soon as possible.
+        self.retired = False
         self._next_epoch = next_epoch
         # The newest step that the rank has gone past without a copy, and the newest committed one.
         self.left_out = -1
@@ -109,6 +111,36 @@ class SlotTable:
     def passed(self) -> int:
         """Return the newest step that the rank has committed or left out; -1: none."""
         return max(self.left_out, self._committed)
+
+    def refusal(self, step: int) -> str:
+        """Return why a step is not taken, whatever slots are free; "" for one that is."""
+        if self.has_step(step):
+            return f"step {step} is in the vault already"
+        if self.is_too_late(step):
+            return f"step {step} comes too late: this rank is past step {self.passed}"
+        return ""
+
+    def grant_ahead(self, step: int, recoverable: Recoverable) -> Grant | None:
+        """Give out a slot for a later step, if one is free now; it is being written from now on."""
+        if self.retired or step <= self.passed:
+            return None
+        return self.begin_step(step, recoverable)
+
+    def free_unneeded(self, recoverable: Recoverable) -> list[SnapshotSlot]:
+        """Free the copies that the job can do without, and return their slots."""
+        reusable = [slot for slot in self.slots if self.is_reusable(slot, recoverable)]
+        return [slot for slot in reusable if slot.apply(SlotEvent.FREED)]
+
+    def take_empty(self) -> list[SnapshotSlot]:
+        """Take away the slots that have no copy and are not being written, if none is given out.
+
+        What was given out ahead is written at any time until its process says otherwise or is gone.
+        """
+        if not self.retired:
+            return []
+        empty = [slot for slot in self.slots if slot.state is SlotState.EMPTY]
+        self.slots = [slot for slot in self.slots if slot.state is not SlotState.EMPTY]
+        return empty
 
     def is_too_late(self, step: int) -> bool:
         """Return whether others may have freed the step since this rank has gone past it.

@@ -87,7 +87,7 @@ class RollCall:
 
 @dataclass(slots=True)
 class Outage:
-    """Many agents that fell silent at about the same time, of whom people are told at once."""
+    """Agents that fell silent at about the same time, of whom people are told at once."""
 
     since_ns: int
     # Those that are still away, in order.

@@ -1,4 +1,4 @@
-"""Outages: many agents that fell silent at about the same time are one finding, and not one each.
+"""Outages: agents that fell silent at about the same time are one finding, and not one each.
 
 What they have in common is said of all of them: whether peers hear them, and the failure domains in
 which they are. An agent that is told of alone before that stays so.
@@ -20,23 +20,26 @@ from everstep_controller.core.nodes.evidence import KERNEL_SAYS
 from everstep_controller.core.turn import Reconciliation
 
 _S = 1_000_000_000
-# So many agents whose silences began within this time of one another are an outage …
-MANY = 8
-WITHIN_NS = 60 * _S
-# … and as long as more than so many of them are away it is one.
-_LEFT_MAX = MANY // 2
-# So many domains, or nodes, are named in a sentence.
+# So many agents whose silences began within this time of one another are an outage. Three by chance
+# within 15 s are one in a month of the largest fleet, where each node fails once in five months.
+FEW, FEW_WITHIN_NS = 3, 15 * _S
+MANY, MANY_WITHIN_NS = 8, 60 * _S
+_TOGETHER = ((FEW, FEW_WITHIN_NS), (MANY, MANY_WITHIN_NS))
+# With no more than so many of them away it is over.
+_LEFT_MAX = FEW - 1
+# So many domains are named in a sentence, and of more nodes than MANY so many.
 _NAMED_MAX = 4
 
 AGENTS_CUT_OFF = Condition(
     name="AgentsCutOff",
     component="controller/streams",
-    meaning="the streams of many agents broke at about the same time, and they have not come back: "
+    meaning="the streams of some agents broke at about the same time, and they have not come back: "
     "the network of the domains that they share, this controller's own link, or an upgrade; "
     "their nodes are doubtful and not lost, ranks that step go on, and no node has the finding "
     "AgentGone or AgentHung besides",
-    source=f"{MANY} agents or more whose silences began within 60 s of one another, 15 s "
-    "(agent_return_s) after that; what peers hear of them, and their failure domains",
+    source=f"{FEW} agents or more whose silences began within {FEW_WITHIN_NS // _S} s of one "
+    f"another, or {MANY} within {MANY_WITHIN_NS // _S} s, 15 s (agent_return_s) after that; what "
+    "peers hear of them, and their failure domains",
     clears_when=f"none of them is away, or for 15 s no more than {_LEFT_MAX}; these have findings "
     "of their own then",
     mode=Mode.ADVISE,
@@ -58,17 +61,18 @@ class _Sign(Enum):
 
 
 def takes(turn: Reconciliation, node: NodeRecord) -> bool:
-    """Return whether people are told of a silent agent with many others, and have them told so."""
+    """Return whether people are told of a silent agent with others, and have them told so."""
     outage = turn.state.outage
     if outage is not None and is_among(turn.state, node.name):
         return True
     near = _near(turn.state, node)
-    if len(near) < MANY:
+    if not near:
         return False
     if outage is None:
         outage = turn.state.outage = Outage(turn.now_ns)
     outage.nodes = sorted({*outage.nodes, *near})
-    if len(outage.nodes) >= 2 * outage.told:
+    grown = len(outage.nodes) >= 2 * outage.told or outage.told < MANY <= len(outage.nodes)
+    if grown:
         outage.told = len(outage.nodes)
         finding = _finding(turn.state, outage)
         turn.announce(CONTROLLER, AGENTS_CUT_OFF.name, f"{finding.message}; {finding.evidence}")
@@ -76,10 +80,17 @@ def takes(turn: Reconciliation, node: NodeRecord) -> bool:
 
 
 def is_among(state: State, name: str) -> bool:
-    """Return whether people are told of an agent as one of many."""
+    """Return whether people are told of an agent with others."""
     names = state.outage.nodes if state.outage is not None else []
     at = bisect_left(names, name)
     return at < len(names) and names[at] == name
+
+
+def is_among_many(state: State, name: str) -> bool:
+    """Return whether so many agents are away with one that nothing is done about it alone."""
+    outage = state.outage
+    many = outage is not None and outage.told >= MANY and len(outage.nodes) > MANY // 2
+    return many and is_among(state, name)
 
 
 def cut_off_count(state: State) -> int:
@@ -117,22 +128,24 @@ def tell_people(turn: Reconciliation) -> None:
 
 
 def _near(state: State, node: NodeRecord) -> list[str]:
-    """Return whose silences began at about the time of a node's, and are not told of alone.
+    """Return whose silences began at about the time of a node's; none where they are too few.
 
-    Those among them that are still being asked are away for as long as it: the answers to all of
-    the questions do not come at once.
+    Not those that are told of alone. Those that are still being asked are away for as long as it:
+    the answers to all of the questions do not come at once.
     """
-    if len(state.silent) < MANY:
+    if len(state.silent) < FEW:
         return []
-    since_ns = node.silent_since_ns
-    others = (state.nodes[name] for name in state.silent)
-    return [
-        one.name
-        for one in others
-        if abs(one.silent_since_ns - since_ns) <= WITHIN_NS
-        and not one.silence.held
-        and not _is_told_alone(one)
-    ]
+    since_ns, silent = node.silent_since_ns, (state.nodes[name] for name in state.silent)
+    apart = {
+        one.name: abs(one.silent_since_ns - since_ns)
+        for one in silent
+        if not one.silence.held and not _is_told_alone(one)
+    }
+    found: list[str] = []
+    for count, within_ns in _TOGETHER:
+        near = [name for name, apart_ns in apart.items() if apart_ns <= within_ns]
+        found = near if len(near) >= count else found
+    return found
 
 
 def _is_told_alone(node: NodeRecord) -> bool:
@@ -160,7 +173,7 @@ class _Place(NamedTuple):
 
 
 def findings(state: State) -> Iterator[OpenFinding]:
-    """Yield the finding that many agents are away."""
+    """Yield the finding that several agents are away."""
     if state.outage is not None and state.outage.nodes:
         yield OpenFinding(_finding(state, state.outage), state.outage.since_ns)
 
@@ -269,5 +282,7 @@ def _where(places: Sequence[_Place]) -> str:
 
 
 def _named(names: Sequence[str]) -> str:
+    if len(names) <= MANY:
+        return ", ".join(names)
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return f"{', '.join(names[:_NAMED_MAX])}{more}"

@@ -47,7 +47,7 @@ def problem(state: State, job: JobRecord, node: NodeRecord) -> str:
     mode = claims.mode_of(state, STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
     if mode is not Mode.ENFORCE:
         return f"the mode of {STEPS_UNSAVED.name} is {mode.value}"
-    if node.silence.held or outage.is_among(state, node.name):
+    if node.silence.held or outage.is_among_many(state, node.name):
         return "many agents are away at once, or this controller is cut off from them"
     if node.claims:
         return f"{node.claims[0].owner} keeps {node.name} out already"

@@ -9,7 +9,7 @@ from everstep_common.judging.findings import Finding
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core import actions, events
 from everstep_controller.core.nodes import outage
-from everstep_controller.core.nodes.outage import AGENTS_CUT_OFF, MANY
+from everstep_controller.core.nodes.outage import AGENTS_CUT_OFF, FEW, MANY
 from everstep_controller.journal.codec import decode_state, encode
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from unit.core.nodes.test_quorum import SETTINGS, Cut
@@ -129,12 +129,64 @@ def test_agents_that_have_ended_point_to_what_they_have_alike() -> None:
     assert "'journalctl -u everstep-agent' on n0000" in finding.rule
 
 
-@pytest.mark.parametrize("count", [1, MANY - 1])
+@pytest.mark.parametrize("count", [1, FEW - 1])
 def test_a_few_are_told_one_by_one(count: int) -> None:
     nodes = _racks(40, 8)
     cut = _cut(nodes, _first(nodes, count))
     assert cut.told == []
     assert cut.told_alone == _first(nodes, count)
+
+
+@pytest.mark.parametrize("count", [FEW, MANY - 1])
+def test_a_few_of_one_rack_that_went_at_once_are_one_finding_that_names_them_all(
+    count: int,
+) -> None:
+    nodes = _racks(40, 8)
+    cut = _cut(nodes, _first(nodes, count))
+    (finding,) = cut.told
+    assert finding.message.startswith(f"{count} of 40 agents are away")
+    assert f"{count} of 8 in rack-0; {', '.join(_first(nodes, count))}" in finding.evidence
+    assert cut.told_alone == []
+    assert len([one for one in cut.said if one.reason == AGENTS_CUT_OFF.name]) == 1
+
+
+@pytest.mark.parametrize("apart_s", [5, 10])
+def test_a_few_that_went_seconds_after_one_another_are_told_together_only_if_all_are_near(
+    apart_s: int,
+) -> None:
+    nodes = _racks(40, 8)
+    cut = Outage(nodes)
+    for name in _first(nodes, FEW):
+        cut.begin([name])
+        cut.wait(apart_s)
+    cut.wait(RETURN_S + 1)
+    together = 2 * apart_s <= 15
+    assert len(cut.told) == together
+    assert cut.told_alone == ([] if together else _first(nodes, FEW))
+
+
+def test_those_that_stay_away_of_many_are_one_finding_while_they_are_a_few() -> None:
+    nodes = _racks(64, 16)
+    away = _first(nodes, 16)
+    cut = _cut(nodes, away)
+    cut.behind -= set(away[FEW:])
+    for name in away[FEW:]:
+        cut.say_hello(name, nodes[name])
+    cut.wait(RETURN_S + 60)
+    (finding,) = cut.told
+    assert finding.message.startswith(f"{FEW} of 64")
+    assert cut.told_alone == []
+
+
+def test_nothing_is_done_about_one_of_many_and_it_is_told_when_few_become_many() -> None:
+    nodes = _racks(60, 8)
+    cut = _cut(nodes, _first(nodes, FEW))
+    assert not outage.is_among_many(cut.state, "n0000")
+    cut.begin(_first(nodes, MANY)[FEW:])
+    cut.wait(RETURN_S + 1)
+    assert outage.is_among_many(cut.state, "n0000")
+    assert [one.reason for one in cut.said].count(AGENTS_CUT_OFF.name) == 2
+    assert len(cut.told) == 1
 
 
 def test_as_many_that_went_one_after_another_are_told_one_by_one() -> None:
@@ -151,7 +203,7 @@ def test_it_is_over_when_they_are_back_and_those_that_stay_away_are_told_of_then
     nodes = _racks(64, 16)
     away = _first(nodes, 16)
     cut = _cut(nodes, away)
-    back = away[3:]
+    back = away[FEW - 1 :]
     cut.behind -= set(back)
     for name in back:
         cut.say_hello(name, nodes[name])
@@ -159,7 +211,7 @@ def test_it_is_over_when_they_are_back_and_those_that_stay_away_are_told_of_then
     assert cut.told_alone == [], "they may be on their way"
     cut.wait(20)
     assert cut.told == []
-    assert cut.told_alone == away[:3]
+    assert cut.told_alone == away[: FEW - 1]
     said = [one.message for one in cut.said if one.reason == f"{AGENTS_CUT_OFF.name}Cleared"]
     assert len(said) == 1
     assert cut.state.outage is None
