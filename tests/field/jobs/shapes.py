@@ -39,11 +39,20 @@ class Shape:
         return "--checkpoint" in self.arguments
 
     @property
+    def checkpoint_steps(self) -> int:
+        """Return how many steps lie between two of its own checkpoints; 0 where it has none."""
+        if "--checkpoint-every" in self.arguments:
+            return int(self.arguments[self.arguments.index("--checkpoint-every") + 1])
+        return _EPOCH_STEPS if self.own_checkpoints else 0
+
+    @property
     def torch_ranks(self) -> int:
         """Return how many processes with torch it has."""
         return self.nodes * self.ranks_per_node if self.uses_torch else 0
 
 
+# Of a script that checkpoints after each epoch (epochs.py).
+_EPOCH_STEPS = 25
 _CHECKPOINT = ("--checkpoint", "{out}/checkpoint.npz", "--checkpoint-every", "20")
 _PLAIN = "plain.py"
 
