@@ -49,7 +49,7 @@ class Fleet:
     dataset: Storage
     # The machine that the controller is on; a fault may move it.
     control: str
-    # Its `automation.mode`.
+    # Its `core.mode`.
     mode: str
 
     def machine(self, name: str) -> Machine:
@@ -106,7 +106,7 @@ class Fleet:
 
 @contextlib.contextmanager
 def booted_fleet(
-    site: Site, work: Path, built: Path, memory_bytes: int, mode: str = "enforce"
+    site: Site, work: Path, built: Path, memory_bytes: int, mode: str
 ) -> Iterator[Fleet]:
     """Yield a fleet of an image that runs; everything of it ends on the way out."""
     with contextlib.ExitStack() as stack:
