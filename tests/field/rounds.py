@@ -175,7 +175,7 @@ class Play:
             shape=shape,
             user=USERS[self._counted % len(USERS)],
             machines=choose_machines(self.fleet.site.names, shape.nodes, chance),
-            steps=self.options.steps,
+            steps=self.options.steps * shape.longer,
             step_s=self.options.step_s,
             seed=self.options.seed,
         )

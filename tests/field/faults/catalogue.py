@@ -12,7 +12,7 @@ REDO, OWN_REDO, LOST, WAIT, WORDS, TRACE = (
     *(Excuse.WAIT, Excuse.WORDS, Excuse.TRACE),
 )
 UNSAVED, ISOLATED, HELD = Excuse.UNSAVED, Excuse.ISOLATED, Excuse.HELD
-SILENCE, FORGOTTEN = Excuse.SILENCE, Excuse.FORGOTTEN
+SILENCE, FORGOTTEN, ENDED = Excuse.SILENCE, Excuse.FORGOTTEN, Excuse.ENDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +54,11 @@ CATALOGUE = (
         # As a rule after 5 s; two processors have thirty programs to run here.
         verdict=Verdict("HangJudged", "is stopped", 45.0),
     ),
+    FaultKind(
+        *("rank-holds-the-lock", "hold_lock", (150, 150)), weight=2, excuses=(REDO, WAIT, WORDS),
+        # As a rule after 15 s. Without a recorder of its collectives nobody is named.
+        verdict=Verdict("JobStalled", "is stalled", 60.0),
+    ),
     FaultKind("rank-frozen-briefly", "freeze_rank", (1, 4), weight=2, excuses=(WORDS,)),
     FaultKind("all-ranks-of-a-node-killed", "kill_all_ranks", weight=3, excuses=(REDO, WORDS)),
     FaultKind("launcher-killed", "kill_launcher", weight=3, excuses=(REDO, WORDS)),
@@ -82,6 +87,11 @@ CATALOGUE = (
         *("agent-misconfigured", "misconfigure_agent", (15, 40)), weight=1,
         excuses=(UNSAVED, WORDS),
     ),
+    FaultKind(
+        # core.unsaved_max_s, 60, and what is near to it; its ranks write steps by themselves.
+        *("agent-away-for-minutes", "leave_job_without_agent", (150, 150)), weight=2,
+        excuses=(UNSAVED, WORDS), verdict=Verdict("StepsUnsaved", "", 105.0),
+    ),
     FaultKind("agent-frozen", "freeze_agent", (3, 28), excuses=(REDO, UNSAVED, WORDS)),
     # The controller: nothing that runs stops because it is away.
     FaultKind(
@@ -98,6 +108,10 @@ CATALOGUE = (
     ),
     FaultKind(
         *("controller-frozen", "freeze_controller", (3, 28)), weight=1,
+        excuses=(WAIT, SILENCE, WORDS), everywhere=True,
+    ),
+    FaultKind(
+        *("controller-clock-stepped", "step_controller_clock", (15, 40)), weight=1,
         excuses=(WAIT, SILENCE, WORDS), everywhere=True,
     ),
     FaultKind(
@@ -138,6 +152,7 @@ CATALOGUE = (
         *("storage-full", "fill_storage", (15, 40)), weight=1,
         excuses=(WORDS, REDO), everywhere=True,
     ),
+    FaultKind("latest-torn", "tear_latest", weight=1, excuses=(WORDS,)),
     FaultKind("storage-hangs", "hang_storage", (8, 25), weight=1, excuses=(REDO, WAIT, WORDS)),
     FaultKind(
         *("storage-unmounted", "unmount_storage", (10, 30)), weight=1, excuses=(REDO, WAIT, WORDS)
@@ -158,6 +173,12 @@ CATALOGUE = (
         *("isolate-and-release", "isolate", (20, 40)), weight=1,
         excuses=(REDO, HELD, WAIT, WORDS), machines=3,
     ),
+    FaultKind(
+        # Whatever still runs on the node at its beginning, which is now, is stopped then.
+        *("maintenance-window", "maintain", (20, 40)), weight=1,
+        excuses=(REDO, OWN_REDO, HELD, WAIT, WORDS), aftermath_s=90, machines=3,
+    ),
+    FaultKind("job-stopped", "stop_job", weight=1, excuses=(ENDED, OWN_REDO, WAIT, WORDS)),
     FaultKind("job-restarted", "restart_job", weight=1, excuses=(OWN_REDO, WAIT, WORDS)),
     FaultKind(
         *("agents-upgraded", "upgrade_agents"), weight=1, everywhere=True,

@@ -16,6 +16,8 @@ _JOURNAL = "var/lib/everstep-controller"
 _CLUSTER = "etc/everstep/controller.cluster"
 _CLOCK = "[Service]\nEnvironment=LD_PRELOAD=/opt/skew.so SKEW_FILE=/run/skew\n"
 _SKEWS_S = (-7200, -30, 30, 7200)
+# Hours back, no certificate of the field is valid yet.
+_CONTROLLER_SKEWS_S = (-30, 30, 7200)
 
 
 def _agents(world: World) -> Machine:
@@ -84,16 +86,24 @@ def _misconfigure(world: World) -> Done:
     return Done((machine.name,), undo=undo)
 
 
-def _step_clock(world: World) -> Done:
-    """Start an agent with a clock of its own, and step that: machines share the kernel's."""
-    machine = _agents(world)
-    by_s = world.chance.choice(_SKEWS_S)
-    drop_in = f"/etc/systemd/system/{AGENT}.d/clock.conf"
+def _leave_job_without_agent(world: World) -> Done:
+    """Stop the agent below a job that saves its steps, for so long that people are told."""
+    job, machine, _ = world.ranks(lambda shape: shape.longer > 1)
+    machine.run("systemctl", "stop", AGENT)
+    start = partial(machine.run, "systemctl", "start", "--no-block", AGENT)
+    return Done((machine.name,), job.spec.name, undo=start)
+
+
+def _step_clock(unit: str, world: World) -> Done:
+    """Start a daemon with a clock of its own, and step that: machines share the kernel's."""
+    machine = _place(unit, world)
+    by_s = world.chance.choice(_SKEWS_S if unit == AGENT else _CONTROLLER_SKEWS_S)
+    drop_in = f"/etc/systemd/system/{unit}.d/clock.conf"
     machine.write(drop_in, _CLOCK)
     machine.write("/run/skew", "0")
     # /run is a mount of the machine's own: it is written from inside.
     machine.run("sh", "-c", "echo 0 >/run/skew; chmod 644 /run/skew; systemctl daemon-reload")
-    machine.run("systemctl", "restart", AGENT)
+    machine.run("systemctl", "restart", unit)
     machine.run("sh", "-c", f"echo {by_s} >/run/skew")
 
     def undo() -> None:
@@ -177,7 +187,9 @@ BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
         "freeze_agent": partial(_freeze, AGENT),
         "crash_agent": partial(_crash, AGENT),
         "misconfigure_agent": _misconfigure,
-        "step_clock": _step_clock,
+        "step_clock": partial(_step_clock, AGENT),
+        "leave_job_without_agent": _leave_job_without_agent,
+        "step_controller_clock": partial(_step_clock, CONTROLLER),
         "kill_controller": partial(_kill, CONTROLLER),
         "stop_controller": partial(_stop, CONTROLLER),
         "freeze_controller": partial(_freeze, CONTROLLER),

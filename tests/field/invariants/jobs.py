@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from field.invariants.violations import Violation, concerns, covered_s, explained
-from field.observation.records import Excuse, JobResult, Redo, Round
+from field.observation.records import Excuse, Fault, JobResult, Redo, Round
 
 # A ledger begins with the launchers' first word, which comes after the field started them.
 _TOLERANCE_S = 2.0
@@ -15,6 +15,8 @@ _CHECKPOINT_STEPS = 25
 _IN_FLIGHT_S = 6.0
 # An agent that is there again needs as long until a newer step can be restored.
 _SAVES_AGAIN_S = 15.0
+# A job that is stopped ends after a step, and stores its last one if it stores any.
+_STOPS_S = 90.0
 # Between the last step and the first one that is made again, where that was not kept.
 _RESTART_S = 15.0
 # Agents find a controller that is there again within this time.
@@ -33,7 +35,7 @@ _PROMISED_MAX_S = 60.0
 
 def jobs_end_well(round_: Round) -> Sequence[Violation]:
     """Every job comes to its end, and its launchers say so."""
-    return [*_unfinished(round_), *_failed(round_)]
+    return [*_unfinished(round_), *_failed(round_), *_not_stopped(round_)]
 
 
 def _unfinished(round_: Round) -> Iterator[Violation]:
@@ -43,10 +45,30 @@ def _unfinished(round_: Round) -> Iterator[Violation]:
             yield Violation(one.ended_s, one.job, told, one.begun_s)
 
 
+def _stopped(round_: Round, result: JobResult) -> Fault | None:
+    """Return what ended a job on purpose; None where nobody did."""
+    for one in round_.faults:
+        if one.job == result.job and concerns(one, Excuse.ENDED, result.nodes, result.job):
+            return one
+    return None
+
+
+def _not_stopped(round_: Round) -> Iterator[Violation]:
+    """Yield jobs that went on though an operator had stopped them."""
+    for one in round_.results:
+        stop = _stopped(round_, one)
+        if stop is None or explained(round_, Excuse.WAIT, one.ended_s, one.nodes):
+            continue
+        lasted_s = one.ended_s - stop.begun_s
+        if lasted_s > _STOPS_S:
+            told = f"{one.shape}: it ended {lasted_s:.0f} s after an operator had stopped it"
+            yield Violation(one.ended_s, one.job, told, stop.begun_s)
+
+
 def _failed(round_: Round) -> Iterator[Violation]:
     for one in round_.results:
         bad = {node: code for node, code in one.codes.items() if code > 0}
-        if bad:
+        if bad and _stopped(round_, one) is None:
             told = f"{one.shape}: launchers ended with {bad}: {one.told[-600:]}"
             yield Violation(one.ended_s, one.job, told, one.begun_s)
 
@@ -56,7 +78,10 @@ def losses_are_equal(round_: Round) -> Sequence[Violation]:
     return [
         Violation(one.ended_s, one.job, f"{one.shape}: {one.first_difference}", one.begun_s)
         for one in round_.results
-        if one.finished and one.promised_equal and not one.losses_equal
+        if one.finished
+        and one.promised_equal
+        and not one.losses_equal
+        and _stopped(round_, one) is None
     ]
 
 

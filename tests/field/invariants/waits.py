@@ -27,6 +27,8 @@ HANG_PATIENCE_S = 60.0
 _POLL_S = 15.0
 # Events are read as often at least; where it was not kept when one happened, it may be as old.
 _EVENTS_S = 30.0
+# By so much a fault may step the controller's clock, by which it is told when something happened.
+_STEPPED_S = 30.0
 # What hinders a judge hinders it a while longer: agents come back, a job starts again.
 _HINDERED_S = 15.0
 
@@ -49,7 +51,7 @@ def faults_are_told(round_: Round) -> Sequence[Violation]:
     found = []
     for fault, verdict in _with_verdicts(round_):
         for result in _held_up(round_, fault, verdict):
-            until_s = min(fault.ended_s, result.ended_s)
+            until_s = min(fault.ended_s, result.ended_s, _restarted_s(round_, result, fault))
             within_s = verdict.within_s + _hindered_s(round_, fault, result, until_s)
             by_s = fault.begun_s + within_s
             if by_s < until_s and not _is_told(round_, verdict, result.job, fault.begun_s, by_s):
@@ -85,12 +87,20 @@ def _trained(round_: Round, result: JobResult, at_s: float) -> bool:
     return last is not None and last.state == "running" and last.step >= 0
 
 
+def _restarted_s(round_: Round, result: JobResult, fault: Fault) -> float:
+    """Return when a job was seen to have begun anew after a fault, which is past for it then."""
+    seen = sorted((one for one in round_.jobs if one.job == result.job), key=lambda one: one.at_s)
+    before = [one.generation for one in seen if one.at_s <= fault.begun_s]
+    after = (one.at_s for one in seen if one.at_s > fault.begun_s and one.generation != before[-1])
+    return next(after, result.ended_s)
+
+
 def _hindered_s(round_: Round, fault: Fault, result: JobResult, until_s: float) -> float:
     """Return how long another fault kept people from being told."""
 
     def hinders(other: Fault) -> bool:
         excuses = (Excuse.WAIT, Excuse.REDO, Excuse.UNSAVED)
-        return _verdict(other) is None and any(
+        return other != fault and any(
             concerns(other, one, result.nodes, result.job) for one in excuses
         )
 
@@ -104,7 +114,7 @@ def _is_told(round_: Round, verdict: Verdict, job: str, from_s: float, by_s: flo
             happened_s, late_s = one.happened_s, 0.0
             if happened_s is None:
                 happened_s, late_s = one.at_s, _EVENTS_S
-            if from_s <= happened_s <= by_s + late_s:
+            if from_s - _STEPPED_S <= happened_s <= by_s + late_s:
                 return True
     return False
 

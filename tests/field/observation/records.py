@@ -22,6 +22,7 @@ class Excuse(Enum):
     HELD = "held"  # a node that an operator takes out
     WAIT = "wait"  # a state that lasts longer than its deadline
     SILENCE = "silence"  # commands that nobody answers
+    ENDED = "ended"  # a job that ends before its last step
     FORGOTTEN = "forgotten"  # time of a job before it, which is in no ledger
     WORDS = "words"  # warnings in logs
     TRACE = "trace"  # traces of a program whose files are being replaced

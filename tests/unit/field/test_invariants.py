@@ -133,6 +133,13 @@ def _frozen(*jobs: JobSeen, events: tuple[EventSeen, ...] = (_STORAGE_TOLD,)) ->
     return replace(_QUIET, jobs=(_TRAINING, *jobs, _READS), events=events)
 
 
+_STOP = Fault("job-stopped", 100.0, 100.5, ("m1", "m2"), "sdk-1")
+
+
+def _other_is_stopped() -> Fault:
+    return replace(_STOP, job="sdk-2")
+
+
 def _isolated_for_a_gpu() -> Round:
     fault = Fault("gpu-off-the-bus", 250.0, 280.0, ("m1",))
     seen = NodeSeen(260.0, "m1", "repairing", True, ("automation: GPU 0000:3b:00.0: Xid 79",))
@@ -143,6 +150,12 @@ PLANTED = {
     "jobs end as their scripts would": (
         _with_result(finished=False, codes={"m1": -1, "m2": -1}),
         _with_result(codes={"m1": 1, "m2": 0}),
+        # An operator's stop is for one job, and stops it.
+        replace(_with_result(codes={"m1": 1, "m2": 0}), faults=(*_FAULTS, _other_is_stopped())),
+        replace(
+            _with_result(codes={"m1": 1, "m2": 1}, ended_s=200.0, ledger=_ledger(189)),
+            faults=(*_FAULTS, _STOP),
+        ),
     ),
     "losses are equal where that is promised": (_with_result(losses_equal=False),),
     "every restore is right": (replace(_QUIET, restores=(Restore("sdk-1", 2, 0, 39, False),)),),
@@ -214,12 +227,18 @@ PLANTED = {
             jobs=(JobSeen(400.0, "sdk-1", "stalled"), JobSeen(470.0, "sdk-1", "stalled")),
         ),
         # A rank that is stopped has to be judged itself.
-        _frozen(JobSeen(305.0, "sdk-2", "stalled"), JobSeen(447.0, "sdk-2", "stalled")),
+        _frozen(
+            JobSeen(305.0, "sdk-2", "stalled", 1, 40), JobSeen(447.0, "sdk-2", "stalled", 1, 40)
+        ),
     ),
     "what holds up a job is told in time": (
         # Stalled without a verdict, never even stalled, told of something else, or too late.
-        _frozen(JobSeen(305.0, "sdk-2", "stalled"), JobSeen(447.0, "sdk-2", "stalled")),
-        _frozen(JobSeen(305.0, "sdk-2", "running"), JobSeen(447.0, "sdk-2", "running")),
+        _frozen(
+            JobSeen(305.0, "sdk-2", "stalled", 1, 40), JobSeen(447.0, "sdk-2", "stalled", 1, 40)
+        ),
+        _frozen(
+            JobSeen(305.0, "sdk-2", "running", 1, 40), JobSeen(447.0, "sdk-2", "running", 1, 40)
+        ),
         _frozen(events=(replace(_JUDGED, message="No rank told its operations"), _STORAGE_TOLD)),
         _frozen(events=(replace(_JUDGED, happened_s=346.0), _STORAGE_TOLD)),
         _frozen(events=(replace(_JUDGED, at_s=380.0, happened_s=None), _STORAGE_TOLD)),
@@ -371,4 +390,27 @@ def test_a_ledger_need_not_have_the_time_before_any_controller_heard_of_the_job(
     backup = Fault("old-backup-restored", 40.0, 41.0, ("m1", "m2", "m3"))
     for faults, found in ((_FAULTS, 1), ((*_FAULTS, away), 0), ((*_FAULTS, backup), 0)):
         judged = {one.invariant.name: one for one in judge(replace(short, faults=faults))}
+        assert len(judged[name].violations) == found
+
+
+def test_a_job_that_an_operator_stops_need_not_come_to_its_last_step() -> None:
+    stopped = _with_result(codes={"m1": 1, "m2": 1}, losses_equal=False)
+    assert len([one for one in judge(stopped) if one.violations]) == 2
+    stopped = replace(stopped, faults=(*_FAULTS, _STOP))
+    assert [one.violations for one in judge(stopped) if one.violations] == []
+
+
+def test_what_held_up_a_job_that_has_begun_anew_need_not_be_told() -> None:
+    anew = _frozen(JobSeen(320.0, "sdk-2", "running", 2, 41), JobSeen(440.0, "sdk-2", "running", 2))
+    assert [one.violations for one in judge(anew) if one.violations] == []
+
+
+def test_a_job_whose_agent_stays_away_for_minutes_is_told_of() -> None:
+    name = "what holds up a job is told in time"
+    away = Fault("agent-away-for-minutes", 300.0, 450.0, ("m1",), "sdk-2")
+    told = EventSeen(380.0, "StepsUnsaved", "sdk-2", "a failure of sdk-2 now costs 9 steps", 371.0)
+    for events, found in (((), 1), ((told,), 0)):
+        round_ = _frozen(events=(*events, _STORAGE_TOLD))
+        round_ = replace(round_, faults=(*_without(_FROZEN), away))
+        judged = {one.invariant.name: one for one in judge(round_)}
         assert len(judged[name].violations) == found
