@@ -17,6 +17,8 @@ from everstep_proto.web_server import is_web_server
 
 # What gRPC says of a failed handshake; the last is a server with TLS to a client without.
 _DISTRUST = ("handshake", "ssl", "socket closed", "connection reset")
+# What it says where this end refuses: a controller that refuses, or goes away, only closes.
+_REFUSED = "ssl_error"
 
 
 def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
@@ -83,6 +85,12 @@ def unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> 
         return (
             f"the controller at {address} closed the connection: it went away, or it wants "
             "certificates; try again, or give --tls-ca, --tls-certificate and --tls-key"
+        )
+    if distrust and _REFUSED not in details.lower():
+        return (
+            f"the controller at {address} closed the connection: it went away, or it does not "
+            "trust this command's certificate; try again, or give --tls-ca, --tls-certificate "
+            "and --tls-key of the controller's authority"
         )
     if distrust:
         return (
