@@ -5,10 +5,13 @@ Its processes add up by sockets, and print a line a step.
 
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 
-from field.jobs.scripts.together import Together
+sys.path.append(str(Path(__file__).resolve().parents[1] / "field/jobs/scripts"))
+
+from together import Together  # noqa: E402
 
 together = Together()
 weight = np.ones(1)

@@ -27,6 +27,7 @@ HANG_PATIENCE_S = 60.0
 _POLL_S = 15.0
 # Events are read as often at least; where it was not kept when one happened, it may be as old.
 _EVENTS_S = 30.0
+_DISTRUST = "do not trust each other"
 # By so much a fault may step the controller's clock, by which it is told when something happened.
 _STEPPED_S = 30.0
 # What hinders a judge hinders it a while longer: agents come back, a job starts again.
@@ -120,13 +121,14 @@ def _is_told(round_: Round, verdict: Verdict, job: str, from_s: float, by_s: flo
 
 
 def commands_are_answered(round_: Round) -> Sequence[Violation]:
-    """A command of an operator is answered, unless a fault takes the controller."""
+    """A command of an operator is answered, unless a fault takes the controller, and told that."""
     everywhere = tuple(round_.machines)
     found = []
     for one in round_.observation_gaps:
         # "357.3 s: everstep nodes: no controller answers"
         at_s = float(one.partition(" s: ")[0])
-        if not explained(round_, Excuse.SILENCE, at_s, everywhere):
+        # Certificates are right in the field: whoever cuts a connection, trust is not to blame.
+        if _DISTRUST in one or not explained(round_, Excuse.SILENCE, at_s, everywhere):
             found.append(Violation(at_s, "controller", f"no answer: {one}"))
     return found
 

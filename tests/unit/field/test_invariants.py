@@ -256,6 +256,8 @@ PLANTED = {
     "commands are answered": (
         replace(_QUIET, observation_gaps=("422.4 s: ['everstep nodes: no controller answers']",)),
         replace(_QUIET, faults=_without(_CONTROLLER)),
+        # A controller that is killed refuses no certificate.
+        replace(_QUIET, observation_gaps=("22.4 s: ['Error: they do not trust each other']",)),
     ),
     "the journal replays": (replace(_QUIET, replay="event 7 decided otherwise"),),
     "nothing is left behind": (replace(_QUIET, left_behind=("m1: process of alice",)),),
