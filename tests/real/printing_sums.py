@@ -11,7 +11,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "field/jobs/scripts"))
 
-from together import Together  # noqa: E402
+from together import Together
 
 together = Together()
 weight = np.ones(1)
