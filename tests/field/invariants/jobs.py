@@ -25,10 +25,9 @@ _HEARD_AGAIN_S = 10.0
 _EVENTS_S = 30.0
 # "one step in 5 is snapshotted, and a failure costs up to 5 steps (0.25 s): …"
 _PROMISED = re.compile(
-    r"costs up to \d+ steps? \((?P<number>[\d.]+) (?P<unit>ms|s|min)\)"
+    r"costs up to \d+ steps? \((?P<seconds>[\d.e+-]+) s\)"
     r"|one step in (?P<every>\d+) is snapshotted from step"
 )
-_UNITS_S = {"ms": 1e-3, "s": 1.0, "min": 60.0}
 # core.snapshot_interval_max_s, as shipped: more is not promised, whatever is told.
 _PROMISED_MAX_S = 60.0
 
@@ -162,7 +161,7 @@ def _promised_s(round_: Round, redo: Redo, result: JobResult) -> float:
 def _told_s(said: re.Match[str], result: JobResult) -> float:
     if said["every"]:
         return int(said["every"]) * result.step_s
-    return float(said["number"]) * _UNITS_S[said["unit"]]
+    return float(said["seconds"])
 
 
 def _by_job(one: Redo) -> tuple[str, float]:

@@ -180,7 +180,7 @@ PLANTED = {
         replace(
             _QUIET,
             events=(
-                replace(_CADENCE, message="and a failure costs up to 533 steps (9.5 min)"),
+                replace(_CADENCE, message="and a failure costs up to 533 steps (5.7e+02 s)"),
                 *(_JUDGED, _STORAGE_TOLD),
             ),
             redone=(Redo(52.0, "sdk-1", 10, 250),),
