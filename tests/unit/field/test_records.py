@@ -5,12 +5,14 @@ from pathlib import Path
 
 from field.observation.logs import log_line
 from field.observation.records import (
+    EventSeen,
     Excuse,
     Fault,
     JobResult,
     Lateness,
     LedgerSeen,
     NodeSeen,
+    Redo,
     Round,
     read,
     write,
@@ -34,7 +36,10 @@ _ROUND = Round(
             ledger=LedgerSeen(7, {"train": 7}),
         ),
     ),
+    redone=(Redo(3.0, "a", 1, 2, since_s=1.5), Redo(3.5, "a", 2, 2)),
+    events=(EventSeen(9.0, "HangJudged", "a", "b", 7.5), EventSeen(9.0, "JobEnded", "a", "b")),
     late=(Lateness(4.0, 0.6),),
+    mode="advise",
     left_behind=("m1: a process",),
 )
 
