@@ -62,11 +62,12 @@ def test_a_record_from_before_something_was_kept_is_read_without_it(tmp_path: Pa
 
 
 def test_when_an_event_happened_is_kept_unless_a_clock_was_stepped() -> None:
-    told = {"reason": "HangJudged", "subject": "a", "message": "b", "at_ns": 1_012_500_000_000}
+    at_ns = 1_012_500_000_000
+    told = {"reason": "HangJudged", "subject": "a", "message": "b", "at_ns": at_ns}
     seen = event_seen(told, at_s=30.0, begun_us=1_000_000_000)
     assert (seen.at_s, seen.happened_s) == (30.0, 12.5)
     for wrong_s in (-7200, 30):
-        stepped = {**told, "at_ns": told["at_ns"] + wrong_s * 1_000_000_000}
+        stepped = {**told, "at_ns": at_ns + wrong_s * 1_000_000_000}
         assert event_seen(stepped, at_s=30.0, begun_us=1_000_000_000).happened_s is None
 
 
