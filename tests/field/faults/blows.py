@@ -15,6 +15,9 @@ from field.machines.fleet import KERNEL_LOG
 
 _XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=python, GPU has fallen off the bus.\n"
 
+# As hanging.py takes them.
+_HOLDS = {"waits": signal.SIGUSR1, "computes": signal.SIGUSR2}
+
 
 def _signal_rank(number: signal.Signals, every: bool, world: World) -> Done:
     job, machine, pids = world.ranks()
@@ -34,13 +37,14 @@ def _freeze_rank(world: World) -> Done:
 
 
 def _hold_lock(world: World) -> Done:
-    """Have a rank hold the interpreter's lock, as a loop in a C extension does."""
+    """Have a rank hold the interpreter's lock: a C library that waits, or one that computes."""
     job, machine, pids = world.ranks(lambda shape: shape.script == HANGING)
     pid = world.chance.choice(pids)
-    send([pid], signal.SIGUSR1)
+    how = world.chance.choice(list(_HOLDS))
+    send([pid], _HOLDS[how])
     undo = partial(send, [pid], signal.SIGKILL)
     is_over = partial(_is_gone, pid)
-    return Done((machine.name,), job.spec.name, "one rank runs no Python any more", undo, is_over)
+    return Done((machine.name,), job.spec.name, f"one rank {how} for ever", undo, is_over)
 
 
 def _kill_launcher(world: World) -> Done:
