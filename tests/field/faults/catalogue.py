@@ -57,7 +57,7 @@ CATALOGUE = (
     FaultKind(
         *("rank-holds-the-lock", "hold_lock", (150, 150)), weight=2, excuses=(REDO, WAIT, WORDS),
         # As a rule after 5 s, or 15; who it is is told only where all others wait.
-        verdict=Verdict("JobStalled", "is stalled", 60.0),
+        verdict=Verdict("JobStalled", "", 60.0),
     ),
     FaultKind("rank-frozen-briefly", "freeze_rank", (1, 4), weight=2, excuses=(WORDS,)),
     FaultKind("all-ranks-of-a-node-killed", "kill_all_ranks", weight=3, excuses=(REDO, WORDS)),

@@ -4,6 +4,7 @@ from field.faults.blows import BLOWS
 from field.faults.catalogue import CATALOGUE
 from field.faults.daemons import page_commands
 from field.faults.schedule import FIRST_S, MEAN_GAP_S, plan
+from field.jobs.shapes import SHAPES
 from field.machines.image import REPOSITORY, installation
 from field.machines.site import make_site
 
@@ -30,6 +31,19 @@ def test_only_the_kinds_that_are_named_come() -> None:
 
 def test_every_fault_has_its_blow_and_every_blow_its_fault() -> None:
     assert {kind.blow for kind in CATALOGUE} == set(BLOWS)
+
+
+def test_what_people_have_to_be_told_is_what_the_product_says() -> None:
+    tops = (REPOSITORY / name for name in ("common", "controller"))
+    sources = "".join(path.read_text() for top in tops for path in top.rglob("*.py"))
+    shapes = {shape.name for shape in SHAPES}
+    for kind in CATALOGUE:
+        if kind.verdict is not None:
+            state = kind.verdict.reason.removeprefix("Job").upper()
+            assert f'"{kind.verdict.reason}"' in sources or f"JobState.{state}" in sources
+            assert kind.verdict.words in sources
+            assert kind.verdict.shape in {"", *shapes}
+            assert kind.seconds[0] > kind.verdict.within_s
 
 
 def test_six_machines_are_in_two_racks_and_a_controller_can_move_to_the_other() -> None:
