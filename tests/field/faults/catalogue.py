@@ -25,6 +25,8 @@ class Verdict:
     within_s: float
     # The shape of the jobs that it holds up; "": the job that it was done to.
     shape: str = ""
+    # The job stands still by it. Then it explains no hang of which nobody knows why.
+    of_hang: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +43,9 @@ class FaultKind:
     everywhere: bool = False
     # The least number of machines, so that somebody is left.
     machines: int = 2
-    # Such a fault explains no hang of which nobody knows why.
     verdict: Verdict | None = None
+    # It is done to a machine, though one job is chosen for it: it explains things of others, too.
+    of_machine: bool = False
 
 
 CATALOGUE = (
@@ -90,7 +93,8 @@ CATALOGUE = (
     FaultKind(
         # core.unsaved_max_s, 60, and what is near to it; its ranks write steps by themselves.
         *("agent-away-for-minutes", "leave_job_without_agent", (150, 150)), weight=2,
-        excuses=(UNSAVED, WORDS), verdict=Verdict("StepsUnsaved", "", 105.0),
+        excuses=(UNSAVED, WAIT, WORDS), of_machine=True,
+        verdict=Verdict("StepsUnsaved", "", 105.0, of_hang=False),
     ),
     FaultKind("agent-frozen", "freeze_agent", (3, 28), excuses=(REDO, UNSAVED, WORDS)),
     # The controller: nothing that runs stops because it is away.

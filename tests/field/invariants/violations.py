@@ -31,7 +31,7 @@ def concerns(fault: Fault, excuse: Excuse, nodes: tuple[str, ...], job: str = ""
     kind = KINDS.get(fault.kind)
     if fault.failed or excuse not in (kind.excuses if kind else fault.excuses):
         return False
-    if fault.job and job:
+    if fault.job and job and not (kind and kind.of_machine):
         # What was done to one job's ranks is nothing to another job on the same machines.
         return fault.job == job
     concerned = fault.broken if excuse is Excuse.REDO and fault.broken else fault.nodes

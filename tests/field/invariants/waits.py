@@ -73,6 +73,11 @@ def _verdict(fault: Fault) -> Verdict | None:
     return None if kind is None else kind.verdict
 
 
+def _is_hang(fault: Fault) -> bool:
+    verdict = _verdict(fault)
+    return verdict is not None and verdict.of_hang
+
+
 def _held_up(round_: Round, fault: Fault, verdict: Verdict) -> Iterator[JobResult]:
     """Yield the jobs that trained when a fault came that holds them up."""
     for one in round_.results:
@@ -158,7 +163,7 @@ def _may_wait(round_: Round, first: JobSeen, last: JobSeen, judged: bool = False
     return any(
         explains(one, Excuse.WAIT, last.at_s, nodes, first.job)
         for one in round_.faults
-        if not (judged and _verdict(one) is not None)
+        if not (judged and _is_hang(one))
     )
 
 

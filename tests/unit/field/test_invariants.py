@@ -416,3 +416,13 @@ def test_a_job_whose_agent_stays_away_for_minutes_is_told_of() -> None:
         round_ = replace(round_, faults=(*_without(_FROZEN), away))
         judged = {one.invariant.name: one for one in judge(round_)}
         assert len(judged[name].violations) == found
+
+
+def test_an_agent_that_is_away_below_one_job_is_away_below_the_others_there_as_well() -> None:
+    away = Fault("agent-away-for-minutes", 300.0, 450.0, ("m1",), "sdk-2")
+    killed = replace(away, kind="rank-killed")
+    for excuse in (Excuse.UNSAVED, Excuse.WAIT, Excuse.WORDS):
+        assert explains(away, excuse, 400.0, ("m1", "m2"), "sdk-1")
+        assert not explains(away, excuse, 400.0, ("m2", "m3"), "sdk-1")
+    assert not explains(killed, Excuse.REDO, 400.0, ("m1", "m2"), "sdk-1")
+    assert explains(killed, Excuse.REDO, 400.0, ("m1", "m2"), "sdk-2")
