@@ -24,7 +24,7 @@ _EVERSTEP = "/opt/training/bin/everstep"
 _USERS = {"alice": 54330, "bob": 54331}
 _POLL_S = 1.0
 # What a job's time here may be longer than its own: launchers that start on a busy machine, a poll.
-_SLACK_S = 15.0
+_SLACK_S = 25.0
 _LOOK_S = 15.0
 # A job whose newest loss is older than that makes no steps.
 _TRAINS_S = 5.0
