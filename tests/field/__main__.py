@@ -32,6 +32,10 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--torch-ranks", type=int, default=8, help="alive at a time, at most")
     parser.add_argument("--steps", type=int, default=300, help="of each job")
     parser.add_argument("--step-seconds", type=float, default=0.3)
+    parser.add_argument(
+        "--mode", default="", choices=("observe", "advise", "enforce"),
+        help="of the controller (as shipped, advise; in every third round enforce)",
+    )  # fmt: skip
     parser.add_argument("--shapes", nargs="*", default=[], choices=[one.name for one in SHAPES])
     parser.add_argument("--faults", nargs="*", default=[], choices=list(KINDS))
     parser.add_argument("--folder", type=Path, help="where rounds are kept (.venv/reports/field)")

@@ -78,6 +78,7 @@ def main(arguments: Sequence[str]) -> int:
         step_s=told.step_seconds,
         memory_bytes=told.memory_mib << 20,
         commit=commit(),
+        mode=told.mode,
         shapes=tuple(told.shapes),
         faults=tuple(told.faults),
     )

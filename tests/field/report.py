@@ -72,6 +72,8 @@ def _facts(made: Report) -> Iterator[str]:
     told = ", ".join(f"{count} {name}" for name, count in sorted(shapes.items()))
     yield f"{len(results)} jobs: {told}"
     yield f"{made.faults} faults"
+    modes = Counter(one.mode for one in rounds)
+    yield ", ".join(f"{count} rounds in {mode}" for mode, count in sorted(modes.items()))
     restores = [one for each in rounds for one in each.restores]
     wrong = sum(not one.right for one in restores)
     yield f"{len(restores)} rank restores proven, {wrong} wrong"
@@ -95,6 +97,7 @@ def _figures(made: Report) -> Iterator[tuple[str, float, str]]:
     restores = [one for each in rounds for one in each.restores]
     yield "rounds", len(rounds), "rounds"
     yield "machines", max(len(one.machines) for one in rounds), "machines"
+    yield "rounds in advise, as shipped", sum(one.mode == "advise" for one in rounds), "rounds"
     yield "minutes", round(sum(one.lasted_s for one in rounds) / 60), "min"
     yield "load average", max(one.load for one in rounds), "processes"
     yield "jobs", sum(len(one.results) for one in rounds), "jobs"
@@ -109,6 +112,14 @@ def _figures(made: Report) -> Iterator[tuple[str, float, str]]:
     for number, invariant in enumerate(INVARIANTS):
         found = sum(len(judged[number].violations) for judged in made.judged)
         yield f"violations: {invariant.name}", found, "violations"
+    for number, invariant in enumerate(INVARIANTS):
+        if invariant.depends_on_mode:
+            found = sum(
+                len(judged[number].violations)
+                for one, judged in zip(rounds, made.judged, strict=True)
+                if one.mode == "advise"
+            )
+            yield f"violations in advise: {invariant.name}", found, "violations"
 
 
 def steps_lost(made: Report) -> Iterator[int]:

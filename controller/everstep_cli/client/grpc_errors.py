@@ -15,10 +15,12 @@ from everstep_common.printable import printable
 from everstep_proto.call_failures import in_words
 from everstep_proto.web_server import is_web_server
 
-# What gRPC says of a server that takes a connection and does not begin the handshake.
-_SILENT = "handshake read failed"
+# What gRPC says when a server took a connection and did not begin the handshake in time.
+_SILENT = "endpoint closing"
 # What it says of a failed handshake; the last is a server with TLS to a client without.
 _DISTRUST = ("handshake", "ssl", "socket closed", "connection reset")
+# What it says where this end refuses: a controller that refuses, or goes away, only closes.
+_REFUSED = "ssl_error"
 
 
 def status(error: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
@@ -83,14 +85,19 @@ def unreachable(connection: Connection, code: grpc.StatusCode, details: str) -> 
     if _SILENT in details.lower():
         return (
             f"the controller at {address} took the connection and said nothing: it is stopped or "
-            "overloaded, or it went away at this moment; try again, or look at "
-            "'systemctl status everstep-controller'"
+            "overloaded; try again, or look at 'systemctl status everstep-controller'"
         )
     distrust = any(word in details.lower() for word in _DISTRUST)
     if distrust and not connection.tls.enabled:
         return (
             f"the controller at {address} closed the connection: it went away, or it wants "
             "certificates; try again, or give --tls-ca, --tls-certificate and --tls-key"
+        )
+    if distrust and _REFUSED not in details.lower():
+        return (
+            f"the controller at {address} closed the connection: it went away, or it does not "
+            "trust this command's certificate; try again, or give --tls-ca, --tls-certificate "
+            "and --tls-key of the controller's authority"
         )
     if distrust:
         return (

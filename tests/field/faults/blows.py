@@ -10,9 +10,13 @@ from types import MappingProxyType
 
 from field.faults import cuts, daemons, disks, operators
 from field.faults.world import Done, World
+from field.jobs.shapes import HANGING
 from field.machines.fleet import KERNEL_LOG
 
 _XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=python, GPU has fallen off the bus.\n"
+
+# As hanging.py takes them.
+_HOLDS = {"waits": signal.SIGUSR1, "computes": signal.SIGUSR2}
 
 
 def _signal_rank(number: signal.Signals, every: bool, world: World) -> Done:
@@ -30,6 +34,17 @@ def _freeze_rank(world: World) -> Done:
     # The generation after it has other processes.
     is_over = partial(_is_gone, pid)
     return Done((machine.name,), job.spec.name, "SIGSTOP to one rank", undo, is_over)
+
+
+def _hold_lock(world: World) -> Done:
+    """Have a rank hold the interpreter's lock: a C library that waits, or one that computes."""
+    job, machine, pids = world.ranks(lambda shape: shape.script == HANGING)
+    pid = world.chance.choice(pids)
+    how = world.chance.choice(list(_HOLDS))
+    send([pid], _HOLDS[how])
+    undo = partial(send, [pid], signal.SIGKILL)
+    is_over = partial(_is_gone, pid)
+    return Done((machine.name,), job.spec.name, f"one rank {how} for ever", undo, is_over)
 
 
 def _kill_launcher(world: World) -> Done:
@@ -87,6 +102,7 @@ BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
         "abort_rank": partial(_signal_rank, signal.SIGSEGV, False),
         "kill_all_ranks": partial(_signal_rank, signal.SIGKILL, True),
         "freeze_rank": _freeze_rank,
+        "hold_lock": _hold_lock,
         "kill_launcher": _kill_launcher,
         "pull_power": _pull_power,
         "shut_down": _shut_down,

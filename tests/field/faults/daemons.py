@@ -1,21 +1,33 @@
 """Blows to the daemons: an agent or the controller is killed, away, frozen, moved, set back."""
 
+import contextlib
+import re
 import shutil
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 
 from field.faults.world import Done, NothingToHitError, World
-from field.machines.fleet import enable, give_certificate
+from field.machines.fleet import enable
+from field.machines.image import REPOSITORY
 from field.machines.machine import Machine
 
 AGENT, CONTROLLER = "everstep-agent.service", "everstep-controller.service"
 _CRASHES = "[Service]\nExecStartPre=/bin/false\n"
 _MISTAKE = "no_such_key = 1\n"
 _JOURNAL = "var/lib/everstep-controller"
-_CLUSTER = "etc/everstep/controller.cluster"
+_PACKED = "root/everstep-controller.tar"
+_BACKUP = "var/backups/everstep/journal.sqlite"
+_MOVING = REPOSITORY / "docs/moving-the-controller.md"
+_OPERATIONS = REPOSITORY / "docs/operations.md"
+_BACKING_UP = "Backing up and moving the controller"
+_ALL_LINES = re.MULTILINE | re.DOTALL
 _CLOCK = "[Service]\nEnvironment=LD_PRELOAD=/opt/skew.so SKEW_FILE=/run/skew\n"
 _SKEWS_S = (-7200, -30, 30, 7200)
+# Hours back, no certificate of the field is valid yet.
+_CONTROLLER_SKEWS_S = (-30, 30, 7200)
 
 
 def _agents(world: World) -> Machine:
@@ -84,16 +96,24 @@ def _misconfigure(world: World) -> Done:
     return Done((machine.name,), undo=undo)
 
 
-def _step_clock(world: World) -> Done:
-    """Start an agent with a clock of its own, and step that: machines share the kernel's."""
-    machine = _agents(world)
-    by_s = world.chance.choice(_SKEWS_S)
-    drop_in = f"/etc/systemd/system/{AGENT}.d/clock.conf"
+def _leave_job_without_agent(world: World) -> Done:
+    """Stop the agent below a job that saves its steps, for so long that people are told."""
+    job, machine, _ = world.ranks(lambda shape: shape.longer > 1)
+    machine.run("systemctl", "stop", AGENT)
+    start = partial(machine.run, "systemctl", "start", "--no-block", AGENT)
+    return Done((machine.name,), job.spec.name, undo=start)
+
+
+def _step_clock(unit: str, world: World) -> Done:
+    """Start a daemon with a clock of its own, and step that: machines share the kernel's."""
+    machine = _place(unit, world)
+    by_s = world.chance.choice(_SKEWS_S if unit == AGENT else _CONTROLLER_SKEWS_S)
+    drop_in = f"/etc/systemd/system/{unit}.d/clock.conf"
     machine.write(drop_in, _CLOCK)
     machine.write("/run/skew", "0")
     # /run is a mount of the machine's own: it is written from inside.
     machine.run("sh", "-c", "echo 0 >/run/skew; chmod 644 /run/skew; systemctl daemon-reload")
-    machine.run("systemctl", "restart", AGENT)
+    machine.run("systemctl", "restart", unit)
     machine.run("sh", "-c", f"echo {by_s} >/run/skew")
 
     def undo() -> None:
@@ -104,17 +124,30 @@ def _step_clock(world: World) -> Done:
     return Done((machine.name,), detail=f"by {by_s} s", undo=undo)
 
 
+def page_commands(page: Path, heading: str) -> list[str]:
+    """Return what a page has people type below a heading, block by block."""
+    found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", page.read_text(), _ALL_LINES)
+    return re.findall(r"^```sh\n(.*?)^```", found[1] if found else "", _ALL_LINES)
+
+
 def _move_controller(world: World) -> Done:
-    """Take the journal and the cluster file to another machine, and start the controller there."""
+    """Take the controller to another machine by the commands of the page."""
     fleet, old = world.fleet, _controllers(world)
     others = [fleet.site.control, fleet.site.other_control]
     new = fleet.machine(next(name for name in others if name != old.name))
     if not new.is_up or new.name in world.held:
         raise NothingToHitError(f"{new.name} is hit already")
-    old.run("systemctl", "disable", "--now", CONTROLLER)
-    _copy_state(old, new)
-    give_certificate(fleet, new, "controller", "controller")
-    shutil.copy(old.root / "etc/everstep/controller.toml", new.root / "etc/everstep")
+    with _started_where_it_fails(old):
+        (packs,) = page_commands(_MOVING, "1. On the old machine")
+        unpacks, _ = page_commands(_MOVING, "3. On the new machine")
+        old.run("sh", "-ec", packs)
+        shutil.copy(old.root / _PACKED, new.root / _PACKED)
+        # What lies there of an earlier move: the page has people look, and move it away.
+        shutil.rmtree(new.root / _JOURNAL, ignore_errors=True)
+        (new.root / _JOURNAL).mkdir(parents=True)
+        new.run("sh", "-ec", unpacks)
+        new.run("rm", "-r", "/root/everstep-moved", f"/{_PACKED}")
+        old.run("rm", f"/{_PACKED}")
     text = (new.root / "etc/everstep/controller.toml").read_text()
     moved = text.replace(f'"{old.place.address}:', f'"{new.place.address}:')
     (new.root / "etc/everstep/controller.toml").write_text(moved)
@@ -126,38 +159,32 @@ def _move_controller(world: World) -> Done:
     return Done((old.name, new.name), detail=f"from {old.name} to {new.name}")
 
 
-def _copy_state(old: Machine, new: Machine) -> None:
-    """Copy what the controller keeps, and give it to the controller's user there."""
-    # What is left there of an earlier journal does not belong to this one.
-    shutil.rmtree(new.root / _JOURNAL, ignore_errors=True)
-    shutil.copytree(old.root / _JOURNAL, new.root / _JOURNAL, dirs_exist_ok=True, symlinks=True)
-    shutil.copy2(old.root / _CLUSTER, new.root / _CLUSTER)
-    owned = ("sh", "-c", f"chown -R everstep-controller:everstep /{_JOURNAL} /{_CLUSTER}")
-    new.run(*owned)
+@contextlib.contextmanager
+def _started_where_it_fails(machine: Machine) -> Iterator[None]:
+    """Start the controller where it was, should a command of a page fail meanwhile."""
+    try:
+        yield
+    except (AssertionError, OSError, subprocess.SubprocessError):
+        enable(machine, "everstep-controller")
+        machine.run("systemctl", "start", "--no-block", CONTROLLER, check=False)
+        raise
 
 
 def _restore_old_journal(world: World) -> Done:
-    """Put a copy of the journal back that is older than what was decided since."""
+    """Put a backup in place of the journal that is older than what was decided since."""
     machine = _controllers(world)
-    copy = machine.root / "var/tmp/journal-backup"
+    backs_up, puts_back = page_commands(_OPERATIONS, _BACKING_UP)
+    copy = machine.root / _BACKUP
     if not copy.exists():
-        _back_up(machine)
-        return Done((machine.name,), detail="a copy is made, for the next time")
-    machine.run("systemctl", "stop", CONTROLLER)
-    state = machine.root / _JOURNAL
-    shutil.rmtree(state)
-    shutil.copytree(copy, state)
-    machine.run("sh", "-c", f"chown -R everstep-controller:everstep /{_JOURNAL}")
+        machine.run("sh", "-ec", backs_up)
+        return Done((machine.name,), detail="a backup is made, for the next time")
+    # Recovery is asked for by the unit here, which goes on where the page starts anew.
+    places, _, _ = puts_back.partition("runuser")
+    with _started_where_it_fails(machine):
+        machine.run("sh", "-ec", places)
     _recover(machine)
-    shutil.rmtree(copy)
-    return Done((machine.name,), detail="the journal of the last copy")
-
-
-def _back_up(machine: Machine) -> None:
-    """Copy the journal of a controller that is stopped for a moment: then it is whole."""
-    machine.run("systemctl", "stop", CONTROLLER)
-    shutil.copytree(machine.root / _JOURNAL, machine.root / "var/tmp/journal-backup")
-    machine.run("systemctl", "start", "--no-block", CONTROLLER)
+    copy.unlink()
+    return Done((machine.name,), detail="the journal of the last backup")
 
 
 def _recover(machine: Machine) -> None:
@@ -177,7 +204,9 @@ BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
         "freeze_agent": partial(_freeze, AGENT),
         "crash_agent": partial(_crash, AGENT),
         "misconfigure_agent": _misconfigure,
-        "step_clock": _step_clock,
+        "step_clock": partial(_step_clock, AGENT),
+        "leave_job_without_agent": _leave_job_without_agent,
+        "step_controller_clock": partial(_step_clock, CONTROLLER),
         "kill_controller": partial(_kill, CONTROLLER),
         "stop_controller": partial(_stop, CONTROLLER),
         "freeze_controller": partial(_freeze, CONTROLLER),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from field.faults.world import Done, World
+from field.faults.world import Done, NothingToHitError, World
 from real import hung_disk
 
 _FLOOD = """
@@ -34,6 +34,22 @@ def _fill_storage(world: World) -> Done:
         while True:
             file.write(bytes(1 << 20))
     return Done(world.fleet.site.names, undo=ballast.unlink)
+
+
+def _tear_latest(world: World) -> Done:
+    """Cut off what names the newest stored step of a job, as a crash of its file server may."""
+    stored = [job for job in world.jobs() if "--persist" in job.spec.shape.options]
+    found = [
+        (job, path)
+        for job in stored
+        for path in (world.fleet.filer / job.spec.user / "steps").glob(f"{job.spec.name}/latest")
+    ]
+    if not found:
+        raise NothingToHitError("no job has stored a step")
+    job, path = world.chance.choice(found)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    return Done(job.spec.machines, job.spec.name, f"{path.parent.name}/latest")
 
 
 def _hang_storage(world: World) -> Done:
@@ -80,6 +96,7 @@ def _flood_bulk_port(world: World) -> Done:
 BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
     {
         "fill_storage": _fill_storage,
+        "tear_latest": _tear_latest,
         "hang_storage": _hang_storage,
         "hang_dataset": _hang_dataset,
         "unmount_storage": _unmount_storage,

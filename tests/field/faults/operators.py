@@ -1,6 +1,7 @@
-"""What operators do: drain and release, isolate and release, restart a job, upgrade the agents."""
+"""What operators do: take nodes out and back, restart and stop jobs, upgrade the agents."""
 
 import contextlib
+import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -9,6 +10,8 @@ from types import MappingProxyType
 from field.faults.daemons import AGENT
 from field.faults.world import Done, NothingToHitError, World
 from field.machines.machine import Machine
+
+_WINDOW = re.compile(r"\bm-\d+\b")
 
 
 def everstep(world: World, *words: str) -> str:
@@ -26,12 +29,23 @@ def _hold(command: str, world: World) -> Done:
     return Done((name,), undo=release)
 
 
-def _restart_job(world: World) -> Done:
+def _maintain(world: World) -> Done:
+    """Work on a node from now on; it is over when somebody says so, before its time."""
+    name = world.machine(but_the_controller=True).name
+    words = ("--from", "now", "--for", "1h", "--reason", "new fans")
+    told = _WINDOW.search(everstep(world, "maintenance", "add", name, *words))
+    if told is None:
+        raise OSError(f"no window is named for {name}")
+    cancel = partial(everstep, world, "maintenance", "cancel", told[0])
+    return Done((name,), detail=told[0], undo=cancel)
+
+
+def _end_job(command: str, reason: str, world: World) -> Done:
     jobs = world.jobs()
     if not jobs:
         raise NothingToHitError("no job runs")
     job = world.chance.choice(jobs)
-    everstep(world, "job", job.spec.name, "restart", "--reason", "another script")
+    everstep(world, "job", job.spec.name, command, "--reason", reason)
     return Done(job.spec.machines, job.spec.name)
 
 
@@ -55,7 +69,9 @@ BLOWS: Mapping[str, Callable[[World], Done]] = MappingProxyType(
     {
         "drain": partial(_hold, "drain"),
         "isolate": partial(_hold, "isolate"),
-        "restart_job": _restart_job,
+        "maintain": _maintain,
+        "restart_job": partial(_end_job, "restart", "another script"),
+        "stop_job": partial(_end_job, "stop", "the budget is spent"),
         "upgrade_agents": _upgrade_agents,
     }
 )

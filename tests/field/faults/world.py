@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from field.jobs.running import Job
+from field.jobs.shapes import Shape
 from field.machines.fleet import Fleet
 from field.machines.machine import Machine
 
@@ -40,13 +41,17 @@ class World:
             raise NothingToHitError("no machine that is up and not hit already")
         return self.chance.choice(fit)
 
-    def ranks(self) -> tuple[Job, Machine, list[int]]:
-        """Return a job that runs, a machine on which it has ranks, and these.
+    def ranks(
+        self, fits: Callable[[Shape], bool] = lambda _: True
+    ) -> tuple[Job, Machine, list[int]]:
+        """Return a job that runs and is fit, a machine on which it has ranks, and these.
 
         Each rank is as likely as another, and more likely where its job makes steps.
         """
         found, weights = [], []
         for job in self.jobs():
+            if not fits(job.spec.shape):
+                continue
             for name in job.spec.machines:
                 one = self.fleet.machine(name)
                 if one.is_up and name not in self.held and (pids := job.ranks(one)):

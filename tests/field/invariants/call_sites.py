@@ -65,6 +65,19 @@ def find_site(line: str) -> CallSite | None:
     return max(fit, key=lambda site: len(site.words), default=None)
 
 
+def find_job_site(line: str) -> CallSite | None:
+    """Return the call site of the SDK that wrote a line of a job; None where none is known.
+
+    A user's script decides how its lines look: without a word of it a warning stands alone.
+    """
+    fit = [
+        site
+        for site in _of_logger(_T)
+        if not site.words.isidentifier() and site.pattern.search(line) is not None
+    ]
+    return max(fit, key=lambda site: len(site.words), default=None)
+
+
 @cache
 def _of_logger(logger: str) -> tuple[CallSite, ...]:
     return tuple(site for site in CALL_SITES if site.module == logger)
@@ -410,8 +423,23 @@ def _trainer() -> Iterator[CallSite]:
         *(_N, "no machine of the field has a GPU"),
     )
     yield CallSite(
-        *(f"{_T}.rank.log_rate_limit", "sentence", _X), "the job shows how many steps it skipped"
+        *(f"{_T}.rank.log_rate_limit", "sentence", _X), "each sentence has a row of its own below"
     )
+    yield CallSite(
+        *(_T, "steps are not saved: %s", _X), "the job shows how many steps it skipped, and why"
+    )
+    yield CallSite(
+        *(_T, "steps are saved again; %d were not", _X), "the job shows how many steps it skipped"
+    )
+    for words in (
+        "the agent refused to attach again: %s",
+        "attached to the agent again",
+        "the agent does not answer; up to %.0f s are left for it",
+        "the agent is lost (%s); training goes on without snapshots",
+    ):
+        yield CallSite(_T, words, _X, "its agent is away, and the node is shown so")
+    for words in ("progress is not told: %s", "this is not reported: %s"):
+        yield CallSite(_T, words, _N, "no script of the field tells what cannot be told")
     yield CallSite(
         *(_T, "no agent at %s; steps are not saved until it is back", _X),
         "its user is told; the node is shown as away",
@@ -419,12 +447,12 @@ def _trainer() -> Iterator[CallSite]:
     yield CallSite(
         _T,
         "training waits for memory: the agent is making this process's slots, %.2f GiB each",
-        *(_X, "its user is told why the first snapshot waits"),
+        *(_R, "its user is told why the first snapshot waits"),
     )
     yield CallSite(
         _T,
         "training waited %.1f s for the memory of its snapshots",
-        *(_X, "its user is told why the first snapshot waited"),
+        *(_R, "its user is told why the first snapshot waited"),
     )
     yield CallSite(
         *(_T, "the agent is away; step %d was written to %s", _X),
@@ -434,7 +462,10 @@ def _trainer() -> Iterator[CallSite]:
         *(_T, "step %d could not be written without the agent: %s", _X),
         "its user is told; the job shows that its steps are not saved",
     )
-    yield CallSite(*(_T, "NO_MEMORY_YET", _X), "its user is told that slots come later")
+    yield CallSite(
+        *(_T, "no memory yet for the snapshots of this state: %s", _X),
+        "its user is told that slots come later",
+    )
     yield CallSite(
         *(_T, "%s starts from scratch: rank %d has none in the step", _X),
         "its user changed the state of a script",

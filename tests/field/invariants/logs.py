@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from field.invariants.call_sites import CallSite, Known, find_site
+from field.invariants.call_sites import CallSite, Known, find_job_site, find_site
 from field.invariants.violations import Violation, explained, explains
-from field.observation.logs import CRASH
+from field.observation.logs import CRASH, DAEMONS
 from field.observation.records import Excuse, LogLine, Round
 
 # Conditions that say that Everstep itself is broken: no fault of the field explains one.
@@ -22,7 +22,7 @@ def warnings_have_a_reason(round_: Round) -> Sequence[Violation]:
     for line in round_.lines:
         if CRASH.search(line.text):
             continue
-        site = find_site(line.text)
+        site = find_site(line.text) if line.unit in DAEMONS else find_job_site(line.text)
         if not _accounted(round_, line, site):
             found.append(Violation(line.at_s, line.node, f"{line.unit}: {line.text}"))
     return found
@@ -59,6 +59,15 @@ def words_explained(round_: Round, at_s: float) -> bool:
     return any(explains(one, Excuse.WORDS, at_s, one.nodes) for one in round_.faults)
 
 
+def _fault_explains(round_: Round, line: LogLine) -> bool:
+    """Return whether a fault explains a warning: what a job says, one of its own machines."""
+    job = line.unit.removeprefix("job-").removesuffix(".service")
+    for one in round_.results:
+        if line.unit not in DAEMONS and one.job == job:
+            return explained(round_, Excuse.WORDS, line.at_s, one.nodes, job)
+    return words_explained(round_, line.at_s)
+
+
 def _accounted(round_: Round, line: LogLine, site: CallSite | None) -> bool:
     if site is None:
         return False
@@ -70,5 +79,5 @@ def _accounted(round_: Round, line: LogLine, site: CallSite | None) -> bool:
             name in site.conditions and abs(at_s - line.at_s) <= _NEAR_S for name, at_s in opened
         )
     if site.known is Known.FAULT:
-        return words_explained(round_, line.at_s)
+        return _fault_explains(round_, line)
     return site.known is Known.REASON

@@ -23,6 +23,8 @@ _PYTHON = "/opt/training/bin/python"
 _EVERSTEP = "/opt/training/bin/everstep"
 _USERS = {"alice": 54330, "bob": 54331}
 _POLL_S = 1.0
+# What a job's time here may be longer than its own: launchers that start on a busy machine, a poll.
+_SLACK_S = 25.0
 _LOOK_S = 15.0
 # A job whose newest loss is older than that makes no steps.
 _TRAINS_S = 5.0
@@ -162,8 +164,8 @@ class Job:
                 found.setdefault(number, set()).update(map(int, words_))
         return found
 
-    def result(self, reference: Reference, finished: bool) -> JobResult:
-        """Return how it ended, beside its reference."""
+    def result(self, reference: Reference, finished: bool, ended_s: float) -> JobResult:
+        """Return how it ended at that time, beside its reference."""
         seen, wanted = read_losses(self.out / "losses"), reference.losses
         differing = [step for step in sorted(wanted) if seen.get(step) != wanted[step]]
         spec = self.spec
@@ -172,7 +174,7 @@ class Job:
             shape=spec.shape.name,
             nodes=spec.machines,
             begun_s=self.begun_s,
-            ended_s=self.now(),
+            ended_s=ended_s,
             finished=finished,
             codes={name: self.codes().get(name, -1) for name in spec.machines},
             steps=len(seen),
@@ -182,6 +184,9 @@ class Job:
             first_difference=_difference(differing, seen, reference),
             ledger=self._ledger(),
             told=self._last_words(),
+            checkpoint_steps=spec.shape.checkpoint_steps,
+            step_s=spec.step_s,
+            slack_s=_SLACK_S,
         )
 
     def restores(self, reference: Reference) -> list[Restore]:

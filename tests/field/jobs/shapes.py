@@ -32,6 +32,8 @@ class Shape:
     proves_restores: bool = False
     # How much longer than its steps it lasts without any fault.
     pauses_s: float = 0.0
+    # How many times the steps of other jobs it makes.
+    longer: int = 1
 
     @property
     def own_checkpoints(self) -> bool:
@@ -39,21 +41,32 @@ class Shape:
         return "--checkpoint" in self.arguments
 
     @property
+    def checkpoint_steps(self) -> int:
+        """Return how many steps lie between two of its own checkpoints; 0 where it has none."""
+        if "--checkpoint-every" in self.arguments:
+            return int(self.arguments[self.arguments.index("--checkpoint-every") + 1])
+        return _EPOCH_STEPS if self.own_checkpoints else 0
+
+    @property
     def torch_ranks(self) -> int:
         """Return how many processes with torch it has."""
         return self.nodes * self.ranks_per_node if self.uses_torch else 0
 
 
+# Of a script that checkpoints after each epoch (epochs.py).
+_EPOCH_STEPS = 25
 _CHECKPOINT = ("--checkpoint", "{out}/checkpoint.npz", "--checkpoint-every", "20")
 _PLAIN = "plain.py"
+# Runs another script, and holds the interpreter's lock when it is told to.
+HANGING = "hanging.py"
 
 SHAPES = (
-    Shape("printed-steps", _PLAIN, (*_CHECKPOINT, "--tell", "steps")),
+    Shape("printed-steps", HANGING, (_PLAIN, *_CHECKPOINT, "--tell", "steps")),
     Shape(
         *("sdk", "sdk_numpy.py"), ("--restores", "{out}/restores"),
         nodes=3, ranks_per_node=4, proves_restores=True,
     ),
-    Shape("progress-bar", _PLAIN, (*_CHECKPOINT, "--tell", "bar")),
+    Shape("progress-bar", HANGING, (_PLAIN, *_CHECKPOINT, "--tell", "bar")),
     Shape(
         *("sdk-overlap", "sdk_numpy.py"), ("--restores", "{out}/restores", "--overlap"),
         ranks_per_node=6, proves_restores=True,
@@ -67,6 +80,18 @@ SHAPES = (
         *("sdk-stored", "sdk_numpy.py"), ("--restores", "{out}/restores"),
         ("--persist", "/shared/{user}/steps", "--persist-seconds", "5"),
         nodes=4, ranks_per_node=3, proves_restores=True,
+    ),
+    Shape(
+        # Storage is slow, and everybody waits while rank 0 saves.
+        *("slow-save", _PLAIN),
+        (*_CHECKPOINT[:-1], "50", "--save-seconds", "6", "--tell", "steps"),
+        pauses_s=36.0,
+    ),
+    Shape(
+        # So long that an agent may stay away for minutes under it.
+        *("sdk-long", "sdk_numpy.py"), ("--restores", "{out}/restores"),
+        ("--persist", "/shared/{user}/steps", "--persist-seconds", "5"),
+        ranks_per_node=3, proves_restores=True, longer=3,
     ),
     Shape(
         *("samples", _PLAIN), (*_CHECKPOINT, "--tell", "steps", "--samples", "/dataset/samples"),

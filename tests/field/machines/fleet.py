@@ -31,6 +31,8 @@ metrics_address = "{address}:7435"
 # All machines share one kernel, and so its log: each gets its own lines from a file.
 kernel_log = "{kernel_log}"
 """
+# What is only advised as shipped, whatever the mode: ranks leave a node whose agent stays away.
+_ENFORCED = 'enforce = ["StepsUnsaved"]\n'
 _CONTROLLER_ADDRESS = f'"{CONTROL_HOST}:{CONTROLLER_PORT}"'
 
 
@@ -49,7 +51,7 @@ class Fleet:
     dataset: Storage
     # The machine that the controller is on; a fault may move it.
     control: str
-    # Its `automation.mode`.
+    # Its `core.mode`.
     mode: str
 
     def machine(self, name: str) -> Machine:
@@ -106,7 +108,7 @@ class Fleet:
 
 @contextlib.contextmanager
 def booted_fleet(
-    site: Site, work: Path, built: Path, memory_bytes: int, mode: str = "enforce"
+    site: Site, work: Path, built: Path, memory_bytes: int, mode: str
 ) -> Iterator[Fleet]:
     """Yield a fleet of an image that runs; everything of it ends on the way out."""
     with contextlib.ExitStack() as stack:
@@ -217,7 +219,8 @@ def _enable_controller(fleet: Fleet) -> None:
         'listen = "unix:/run/everstep-controller/controller.sock"',
         f'listen = "{one.place.address}:{CONTROLLER_PORT}"',
     )
-    path.write_text(_with_tls(text).replace('mode = "advise"', f'mode = "{fleet.mode}"'))
+    mode = f'mode = "{fleet.mode}"\n{_ENFORCED * (fleet.mode == "enforce")}'
+    path.write_text(_with_tls(text).replace('mode = "advise"\n', mode))
     enable(one, "everstep-controller")
 
 

@@ -1,19 +1,20 @@
-"""Logs of all machines: what the daemons and the launchers wrote at the level of a warning."""
+"""Logs of all machines: warnings of the daemons and of the SDK, and the traces of crashes."""
 
 import re
 from collections.abc import Iterator, Mapping
 
+from field.invariants.call_sites import find_job_site
 from field.machines.fleet import Fleet
 from field.observation.records import LogLine
 
 DAEMONS = ("everstep-agent.service", "everstep-controller.service")
 _WARNING = 4
 _OWN_FRAME = r'File "[^"]*/everstep(_[a-z]+)?/[^"]*", line'
-CRASH = re.compile(
-    rf"Traceback \(most recent call last\)|Operation not permitted|EPERM|{_OWN_FRAME}"
-)
-# A rank whose peer was killed may die of that; the traces of Everstep in it may not.
-_CRASH_IN_A_JOB = re.compile(_OWN_FRAME)
+_CRASHES = r"Traceback \(most recent call last\)|Operation not permitted|EPERM"
+CRASH = re.compile(rf"{_CRASHES}|{_OWN_FRAME}")
+# A rank whose peer was killed may die of that; the traces of Everstep in it may not, and what a
+# launcher says of itself may not either: each of its lines begins with its name.
+_CRASH_IN_A_JOB = re.compile(rf"{_OWN_FRAME}|^everstep: .*({_CRASHES}|PermissionError)", re.DOTALL)
 
 
 def read_logs(fleet: Fleet, started_us: int) -> list[LogLine]:
@@ -38,7 +39,9 @@ def log_line(node: str, entry: Mapping[str, object], started_us: int) -> LogLine
     if not daemon and not unit.startswith("job-"):
         return None
     crash = CRASH if daemon else _CRASH_IN_A_JOB
-    if not ((daemon and level <= _WARNING) or crash.search(text)):
+    # Whatever a job writes has the level of its unit.
+    warns = level <= _WARNING if daemon else find_job_site(text) is not None
+    if not (warns or crash.search(text)):
         return None
     at_s = (int(str(entry["__REALTIME_TIMESTAMP"])) - started_us) / 1e6
     return LogLine(round(at_s, 3), node, unit, level, text[:2000])

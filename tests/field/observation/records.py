@@ -16,9 +16,14 @@ class Excuse(Enum):
 
     REDO = "redo"  # steps that are made again
     OWN_REDO = "own-redo"  # the same of scripts that go back to checkpoints of their own
+    UNSAVED = "unsaved"  # steps made meanwhile of which no snapshot can be restored
     LOST = "lost"  # a node that is taken for dead
-    ISOLATED = "isolated"  # a node that takes no ranks
+    ISOLATED = "isolated"  # a node that automation takes out, where it is to enforce
+    HELD = "held"  # a node that an operator takes out
     WAIT = "wait"  # a state that lasts longer than its deadline
+    SILENCE = "silence"  # commands that nobody answers
+    ENDED = "ended"  # a job that ends before its last step
+    FORGOTTEN = "forgotten"  # time of a job before it, which is in no ledger
     WORDS = "words"  # warnings in logs
     TRACE = "trace"  # traces of a program whose files are being replaced
 
@@ -76,6 +81,8 @@ class Redo:
     job: str
     from_step: int
     to_step: int
+    # When the first of them had been made before; None where that was not kept.
+    since_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +125,13 @@ class JobResult:
     first_difference: str = ""
     ledger: LedgerSeen | None = None
     told: str = ""
+    # How many steps lie between two of its own checkpoints; 0: not kept, or it has none.
+    checkpoint_steps: int = 0
+    # What a step takes at least.
+    step_s: float = 0.3
+    # How much longer than the job its time here may be: a launcher that starts, a poll. In records
+    # that do not say it, the wait for a run without faults as well.
+    slack_s: float = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +163,8 @@ class EventSeen:
     reason: str
     subject: str
     message: str
+    # When it happened, by the controller's clock; None where that was not kept.
+    happened_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,6 +203,8 @@ class Round:
     date: str = ""
     commit: str = ""
     load: float = 0.0
+    # What the controller's automation was told to do; as shipped it only advises.
+    mode: str = "enforce"
 
 
 def write(path: Path, round_: Round) -> None:

@@ -5,7 +5,7 @@ import json
 import threading
 import time
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,8 @@ _POLL_S = 8.0
 # Asking takes processor time from the fleet: of what lasts, only every third time.
 _SELDOM = 3
 _EVENTS = "1000"
+# An event that is read later than that after it happened was told by a clock that somebody stepped.
+_OLD_S = 300.0
 
 
 @dataclass
@@ -24,6 +26,8 @@ class Watch:
 
     fleet: Fleet
     now: Callable[[], float]
+    # The wall clock's time when ``now`` was 0, in microseconds.
+    begun_us: int
     nodes: list[NodeSeen] = field(default_factory=list)
     jobs: list[JobSeen] = field(default_factory=list)
     findings: list[FindingSeen] = field(default_factory=list)
@@ -106,8 +110,17 @@ class Watch:
         for line in done.stdout.splitlines():
             one = _object(line)
             key = (int(one.get("id", 0)), int(one.get("at_ns", 0)))
-            seen = EventSeen(at_s, one["reason"], one.get("subject", ""), one.get("message", ""))
-            self._events.setdefault(key, seen)
+            self._events.setdefault(key, event_seen(one, at_s, self.begun_us))
+
+
+def event_seen(told: Mapping[str, typing.Any], at_s: float, begun_us: int) -> EventSeen:
+    """Return an event as it is kept, with the time at which it happened where that can be true."""
+    happened_s = int(told.get("at_ns", 0)) / 1e9 - begun_us / 1e6
+    is_true = at_s - _OLD_S < happened_s <= at_s + 1.0
+    return EventSeen(
+        at_s, told["reason"], told.get("subject", ""), told.get("message", ""),
+        round(happened_s, 3) if is_true else None,
+    )  # fmt: skip
 
 
 class LossWatch:
@@ -116,6 +129,8 @@ class LossWatch:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._read: dict[Path, tuple[int, int]] = {}
+        # When each step was written last.
+        self._made_s: dict[tuple[Path, int], float] = {}
         self.redone: list[Redo] = []
 
     def look(self, jobs: Iterable[tuple[str, Path]]) -> None:
@@ -131,8 +146,11 @@ class LossWatch:
             whole, _, _ = file.read().rpartition(b"\n")
         for line in whole.split(b"\n") if whole else ():
             step = int(line.split(b"\t")[0] or -1)
+            at_s = self._now()
             if 0 <= step <= reached:
-                self.redone.append(Redo(self._now(), name, step, reached))
+                since_s = self._made_s.get((path, step))
+                self.redone.append(Redo(at_s, name, step, reached, since_s))
+            self._made_s[path, step] = at_s
             reached = step
         self._read[path] = (offset + len(whole) + bool(whole), reached)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everstep_agent.detectors import conditions as of_the_agent
 from everstep_controller import conditions as of_the_controller
-from field.invariants.call_sites import CALL_SITES, Known, find_site
+from field.invariants.call_sites import CALL_SITES, Known, find_job_site, find_site
 from field.invariants.logs import OWN_FAILURES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -21,20 +21,32 @@ def _warned() -> Iterator[tuple[str, str]]:
     """Yield the module and the words of every call."""
     for package in _PACKAGES:
         top = REPOSITORY / package
-        for path in sorted(top.rglob("*.py")):
+        trees = {path: ast.parse(path.read_text()) for path in sorted(top.rglob("*.py"))}
+        constants = {name: words for tree in trees.values() for name, words in _constants(tree)}
+        for path, tree in trees.items():
             module = ".".join(path.relative_to(top.parent).with_suffix("").parts)
-            tree = ast.parse(path.read_text())
             named = _logger_name(tree) or module
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call) and (words := _words(node)) is not None:
-                    yield named, words
+                    yield named, constants.get(words, words)
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Yield the sentences of a module that have a name."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+            for target in node.targets:
+                yield ast.unparse(target), str(node.value.value)
 
 
 def _words(call: ast.Call) -> str | None:
     named = call.func
-    if not isinstance(named, ast.Attribute) or named.attr not in _LEVELS or not call.args:
+    if not isinstance(named, ast.Attribute) or not call.args:
         return None
-    if "logger" not in ast.unparse(named.value):
+    # A logger, or one that leaves out lines that come too often.
+    if named.attr != "warn" and not (
+        named.attr in _LEVELS and "logger" in ast.unparse(named.value)
+    ):
         return None
     said = call.args[0]
     return str(said.value) if isinstance(said, ast.Constant) else ast.unparse(said)
@@ -83,3 +95,14 @@ def test_a_line_is_known_by_the_call_that_wrote_it() -> None:
     assert find_site(counted) is site
     assert find_site("everstep_agent.uplink: nobody ever wrote this") is None
     assert find_site("systemd: Started something") is None
+
+
+def test_a_warning_of_the_sdk_is_known_in_whatever_form_a_script_logs_it() -> None:
+    words = "the agent is away; step 40 was written to /shared/a"
+    for line in (words, f"WARNING:everstep:{words}", f"[rank 3] {words}"):
+        site = find_job_site(line)
+        assert site is not None
+        assert site.words == "the agent is away; step %d was written to %s"
+    assert find_job_site("step 40 loss 0.3") is None
+    # Sentences that are variables would be any line.
+    assert find_job_site("") is None

@@ -5,6 +5,7 @@ from pathlib import Path
 from field.jobs.reference import read_digests, read_losses
 from field.jobs.shapes import SHAPES
 from field.machines.image import EXAMPLES, REPOSITORY
+from field.observation.records import Redo
 from field.observation.watch import LossWatch
 
 _SCRIPTS = REPOSITORY / "tests/field/jobs/scripts"
@@ -14,6 +15,14 @@ def test_the_script_of_every_shape_is_on_the_machines() -> None:
     there = {path.name for path in _SCRIPTS.glob("*.py")} | set(EXAMPLES)
     assert {shape.script for shape in SHAPES} <= there
     assert len({shape.name for shape in SHAPES}) == len(SHAPES)
+
+
+def test_the_steps_between_checkpoints_are_those_of_the_script() -> None:
+    steps = {one.name: one.checkpoint_steps for one in SHAPES}
+    assert (steps["printed-steps"], steps["epochs"], steps["sdk"]) == (20, 25, 0)
+    assert f"STEPS_PER_EPOCH = {steps['epochs']}\n" in (_SCRIPTS / "epochs.py").read_text()
+    for one in SHAPES:
+        assert bool(one.checkpoint_steps) is one.own_checkpoints, one.name
 
 
 def test_unchanged_scripts_import_nothing_of_everstep() -> None:
@@ -45,10 +54,11 @@ def test_a_step_that_is_made_again_is_seen_once_with_the_step_that_had_been_reac
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "losses"
-    watch = LossWatch(lambda: 7.0)
+    times = iter((1.0, 2.0, 3.0, 7.0, 8.0, 9.0))
+    watch = LossWatch(lambda: next(times))
     for text in ("0\ta\n1\tb\n2\tc\n1", "1\td\n", "1\te\n2\tf\n"):
         with path.open("a") as file:
             file.write(text)
         watch.look([("job", path), ("other", tmp_path / "not yet there")])
     # What was half a line at the first look is step 11.
-    assert [(one.at_s, one.from_step, one.to_step) for one in watch.redone] == [(7.0, 1, 11)]
+    assert watch.redone == [Redo(8.0, "job", 1, 11, since_s=2.0)]

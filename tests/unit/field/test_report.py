@@ -1,13 +1,17 @@
 """Report of the field: what rounds came to, as figures and as a table."""
 
-from field.observation.records import Fault, Redo, Restore, Round
+from dataclasses import replace
+
+from field.observation.records import Fault, NodeSeen, Redo, Restore, Round
 from field.report import figures, report, steps_lost, text
+from field.rounds import mode_of
 
 _ROUND = Round(
     number=0,
     seed=1000,
     lasted_s=600.0,
     machines={"m1": "rack-1", "m2": "rack-2"},
+    nodes=(NodeSeen(70.0, "m1", "repairing", True, ("automation: Xid 79",)),),
     faults=(
         Fault("machines-booted", -300.0, 0.0),
         Fault("rank-killed", 50.0, 50.5, ("m1",), "sdk-1"),
@@ -31,3 +35,18 @@ def test_figures_count_faults_that_were_done_and_restores_of_each_rank() -> None
 
 def test_steps_lost_are_those_written_down_beyond_the_one_that_all_ranks_were_given() -> None:
     assert sorted(steps_lost(report([_ROUND]))) == [0, 2]
+
+
+def test_what_is_claimed_of_a_controller_that_only_advises_is_counted_in_its_rounds_alone() -> None:
+    name = "no healthy node is isolated"
+    for advising, found in ((0, 0), (1, 1), (2, 2)):
+        modes = ["advise"] * advising + ["enforce"] * (2 - advising)
+        made = report([replace(_ROUND, mode=mode) for mode in modes])
+        told = {one["name"]: one["value"] for one in figures(made)}
+        assert told["rounds in advise, as shipped"] == advising
+        assert told[f"violations: {name}"] == 2
+        assert told[f"violations in advise: {name}"] == found
+
+
+def test_most_rounds_are_played_as_shipped_the_first_one_among_them() -> None:
+    assert [mode_of(number) for number in range(4)] == ["advise", "enforce", "advise", "advise"]
