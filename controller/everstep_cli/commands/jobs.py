@@ -87,8 +87,9 @@ def job(
     With --json each is a line. The launchers look, as for "stacks".
 
     "restart" restarts the ranks of a running job with the script on disk, for new code or another
-    configuration. It stops them after a step that can be restored, so no step is repeated. Until
-    then 'everstep job NAME' shows what it waits for, and "restart --cancel" cancels it.
+    configuration. It stops them after a step that can be restored, so at most the one step is made
+    again that ranks make while that one is saved. Until then 'everstep job NAME' shows what it
+    waits for, and "restart --cancel" cancels it.
 
     "stop" ends a job for good in the same way: after a step that can be restored, or at once where
     it makes no steps. Its launchers end, its last step is brought to storage if it has any, and its

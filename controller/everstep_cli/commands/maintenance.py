@@ -32,7 +32,7 @@ def maintenance() -> None:
     Ten minutes before a window (maintenance_drain_lead_s) jobs begin to leave its nodes: each stops
     after a step that can be restored and goes on with a spare, or with fewer nodes if it may. A job
     that can do neither trains on until shortly before the beginning (maintenance_stop_lead_s) and
-    then waits for the end; 'list' names such jobs in advance. No step is repeated. Within the
+    then waits for the end; 'list' names such jobs in advance. No work is lost. Within the
     window nothing is judged: the nodes may be silent, reboot, or get other hardware. At its end
     they are checked, and then take ranks again. The ledger counts all of it as planned time.
 

@@ -146,7 +146,7 @@ def _paused(_: str, reply: admin_pb2.AutomationReply) -> Iterator[Text]:
 def drain(ask: Ask, names: list[str], reason: str) -> None:
     r"""Drain NODES: jobs leave them at a step boundary, and they take no new ranks.
 
-    No step is repeated: a job stops after a step that can be restored, and goes on with a spare, or
+    No work is lost: a job stops after a step that can be restored, and goes on with a spare, or
     with fewer nodes if it may. If it can do neither, it stays until a node joins. The answer says
     what will happen; 'everstep why NODE' and 'everstep events' show the progress, and 'everstep
     release NODE' cancels it. To have jobs leave at once, use 'everstep isolate'.

@@ -322,6 +322,16 @@ def test_a_planned_restart_explains_what_only_a_script_with_its_own_checkpoints_
         assert [len(one.violations) for one in judged if one.invariant.name == name] == [found]
 
 
+@pytest.mark.parametrize(("newest", "found"), [(25, 0), (26, 1)])
+def test_a_planned_restart_explains_the_one_step_that_was_made_while_it_was_waited_for(
+    newest: int, found: int
+) -> None:
+    faults = (*_without(_KILLED), _RESTARTED)
+    planned = replace(_QUIET, faults=faults, redone=(Redo(52.0, "sdk-1", 25, newest),))
+    name = "redone steps are explained by a fault"
+    assert [len(one.violations) for one in judge(planned) if one.invariant.name == name] == [found]
+
+
 def test_each_invariant_has_a_planted_violation() -> None:
     assert set(PLANTED) == {one.name for one in INVARIANTS}
 
