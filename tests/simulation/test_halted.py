@@ -21,8 +21,6 @@ LISTENS_S = SHIPPED.recover_listen_ns / SECOND
 END_S = 1500
 SEVERAL = Shape(nodes=5, nodes_min=3, nodes_max=4, steps=STEPS)
 ONE_NODE = Shape(nodes=3, nodes_min=1, nodes_max=1, steps=STEPS)
-# Without spares: one whose launcher is heard first may begin a job that a lost journal knew to run.
-NO_SPARE = Shape(nodes=1, nodes_min=1, nodes_max=1, steps=STEPS)
 
 
 class Halt(WhateverHappens):
@@ -72,7 +70,7 @@ def test_a_job_on_one_node_that_fails_meanwhile_is_restarted_by_its_agent(
     seed: int, before_the_job: bool
 ) -> None:
     check = Halt()
-    cluster = SimulatedCluster(seed, NO_SPARE if before_the_job else ONE_NODE, check)
+    cluster = SimulatedCluster(seed, ONE_NODE, check)
     rng = random.Random(seed)
     halt(cluster, rng, before_the_job=before_the_job)
     # Some while it waits for the operator, some while it listens, and some as it acts again.

@@ -1,6 +1,7 @@
 """An old copy of the journal is put back: first a halt, then recovery from what agents know."""
 
 import random
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -128,7 +129,7 @@ def test_a_job_that_has_snapshots_never_begins_from_nothing_however_soon_the_jou
 ) -> None:
     rng, made = random.Random(seed), [-1]
     cluster = SimulatedCluster(seed, SNAPSHOTS, HaltsFirst())
-    restore_s, recover_s = rng.uniform(5, 12), rng.uniform(2, 6)
+    restore_s, recover_s = rng.uniform(1, 12), rng.uniform(2, 6)
 
     def put_back() -> None:
         made[0] = max(cluster.ranks.completed, default=-1)
@@ -142,6 +143,80 @@ def test_a_job_that_has_snapshots_never_begins_from_nothing_however_soon_the_jou
     assert job is not None
     # All ranks have a copy of a step that is complete.
     assert made[0] < 0 or len(cluster.ranks.completed[0]) == 1, made[0]
+    ended = job.state is JobState.ENDED and job.ending.succeeded
+    assert ended or job.state is JobState.WAITING_STATE, (job.state, job.reason)
+
+
+ONE_NODE = Shape(nodes=3, nodes_min=1, nodes_max=1, steps=STEPS)
+
+
+@pytest.mark.parametrize("seed", seeds(6, 100))
+def test_no_spare_begins_a_job_on_one_node_that_an_old_journal_does_not_know(seed: int) -> None:
+    rng, made = random.Random(seed), [-1]
+    cluster = SimulatedCluster(seed, ONE_NODE, HaltsFirst())
+
+    def put_back() -> None:
+        made[0] = max(cluster.ranks.completed, default=-1)
+        cluster.restore_backup(FIRST_ROWS)
+        cluster.time.after(rng.uniform(2, 40), cluster.recover)
+
+    cluster.time.after(rng.uniform(1.5, 12), put_back)
+    cluster.run(END_S)
+    job = cluster.job
+    assert job is not None
+    assert job.state is JobState.ENDED, (job.state, job.reason)
+    assert job.ending.succeeded, job.reason
+    # Only steps that were not saved yet are made again.
+    again = [step for step, took in cluster.ranks.completed.items() if len(took) > 1]
+    assert len(again) <= 4, again
+
+
+# It begins when it has waited for more nodes, whose launchers know by then which job it is.
+SLOWLY_FORMED = Shape(nodes=5, nodes_min=3, nodes_max=8, steps=STEPS)
+
+
+class FirstOrder(HaltsFirst):
+    """Besides all else: something happens as the first generation of the job is ordered."""
+
+    def __init__(self, then: Callable[[SimulatedCluster], None]) -> None:
+        super().__init__()
+        self._then: Callable[[SimulatedCluster], None] | None = then
+
+    def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
+        super().__call__(cluster, event)
+        if isinstance(event, events.RecoveryStepChosen) and self._then is not None:
+            then, self._then = self._then, None
+            then(cluster)
+
+
+@pytest.mark.parametrize("seed", seeds(6, 100))
+def test_no_number_is_given_twice_where_a_journal_is_lost_with_the_first_order_on_its_way(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+
+    def lose(cluster: SimulatedCluster) -> None:
+        cluster.restore_backup(FIRST_ROWS)
+        # Some who have heard the order are not there when the journal is rebuilt.
+        begun = cluster.ranks.generations.get(1)
+        heard = begun.members if begun is not None else []
+        for name in rng.sample(heard, min(len(heard), rng.choice((0, 1, 2)))):
+            cluster.cut_off(name)
+            cluster.time.after(rng.uniform(40, 90), partial(cluster.return_node, name))
+        cluster.time.after(rng.uniform(2, 6), cluster.recover)
+        cluster.time.after(150, cluster.recover)
+
+    def ordered(cluster: SimulatedCluster) -> None:
+        cluster.time.after(rng.uniform(0.002, 0.02), partial(lose, cluster))
+
+    cluster = SimulatedCluster(seed, SLOWLY_FORMED, FirstOrder(ordered))
+    cluster.run(END_S)
+    for number, ours in cluster.ranks.generations.items():
+        places = {(one.node_count, one.node_rank) for one in ours.orders.values()}
+        assert len({one.job_id for one in ours.orders.values()}) == 1, number
+        assert len(places) == len(ours.orders), f"generation {number} was planned twice"
+    job = cluster.job
+    assert job is not None
     ended = job.state is JobState.ENDED and job.ending.succeeded
     assert ended or job.state is JobState.WAITING_STATE, (job.state, job.reason)
 

@@ -4,7 +4,13 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
-from everstep_controller.core.jobs import membership, progress, remembered_ends, unsaved
+from everstep_controller.core.jobs import (
+    lost_jobs,
+    membership,
+    progress,
+    remembered_ends,
+    unsaved,
+)
 from everstep_controller.core.model.agents import SeenGeneration
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, current_name
@@ -134,8 +140,10 @@ def recovery_over(turn: Turn, _: str) -> None:
     state.former_agents.clear()
     agent_identity.choose_cluster(turn)
     state.halted, state.recovering = "", False
+    state.returns_until_ns = turn.now_ns + _least_grace_ns(turn)
     for node in state.nodes.values():
         node.without_snapshot = {}  # what a journal has of before that says nothing of today
+    lost_jobs.begin_anew(state)
     for job in state.newest_jobs():
         if not remembered_ends.has_ended(state, job):
             seen = state.generations_seen.get(job.name, SeenGeneration(0))
@@ -164,6 +172,7 @@ def controller_started(turn: Turn, event: events.ControllerStarted) -> None:
     state.former_agents.clear()
     state.findings.pop("event rejected", None)
     grace_ns, again = _begin_grace(turn)
+    state.returns_until_ns = turn.now_ns + _least_grace_ns(turn)
     progress.postpone_stalls(turn, grace_ns)
     unsaved.postpone(turn)
     isolation.restart_drivers(turn)
@@ -214,6 +223,7 @@ def controller_stalled(turn: Turn, event: events.ControllerStalled) -> None:
     state.stalls_ns = [at_ns for at_ns in state.stalls_ns if turn.now_ns - at_ns < _CALM_NS]
     state.stalls_ns.append(turn.now_ns)
     state.grace_until_ns += event.duration_ns
+    state.returns_until_ns += event.duration_ns
     turn.set_timer(TimerKind.CALM, _CALM_NS)
     if len(state.stalls_ns) > _STALLS_BORNE:
         del state.stalls_ns[:-_STALLS_BORNE]

@@ -6,6 +6,7 @@ from everstep_controller.core.jobs import (
     ending,
     identity,
     incidents,
+    lost_jobs,
     membership,
     progress,
     withdrawal,
@@ -22,5 +23,12 @@ HANDLERS: Handlers = merge(
     ]
 )
 TIMERS: Timers = merge(
-    [absence.TIMERS, ending.TIMERS, identity.TIMERS, progress.TIMERS, withdrawal.TIMERS]
+    [
+        absence.TIMERS,
+        ending.TIMERS,
+        identity.TIMERS,
+        lost_jobs.TIMERS,
+        progress.TIMERS,
+        withdrawal.TIMERS,
+    ]
 )

@@ -10,6 +10,7 @@ from everstep_controller.core.jobs import (
     ending,
     identity,
     incidents,
+    lost_jobs,
     membership,
     orders,
     stored_state,
@@ -67,6 +68,8 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
         return
     if job.state is JobState.FORMING and not job.generation.members:
         _begin_from(turn, job, event)
+    if not job.lineage.started:
+        _learn_what_is_lost(turn, job, event)
     current = node in job.generation.members and report.running_generation == job.generation.number
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
@@ -80,6 +83,21 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
     turn.order(*orders.for_member(state, job, node))
     turn.mark_node(node)
     turn.mark_job(job.id)
+
+
+def _learn_what_is_lost(
+    turn: Reconciliation, job: JobRecord, event: Reported[LauncherJoined]
+) -> None:
+    """Have a job that has not begun here be one that was lost, if a launcher says so.
+
+    Its id, or the generation that runs there, is of another journal.
+    """
+    report = event.report
+    if identity.told_id(turn.state, event):
+        job.first_number = max(job.first_number, lost_jobs.first_number(turn.state))
+    if job.first_number and report.running_generation > job.generation.number:
+        membership.adopt_generation(turn, job, report.running_generation)
+        job.lineage.skipped, job.lineage.root = list(report.skipped), report.lineage_id
 
 
 def _forming(state: State, event: Reported[LauncherJoined]) -> JobRecord | None:
@@ -131,15 +149,16 @@ def _left_behind(job: JobRecord, event: Reported[LauncherJoined]) -> bool:
 def _new_job(
     turn: Reconciliation, event: Reported[LauncherJoined], before: JobRecord | None
 ) -> JobRecord:
-    report = event.report
+    report, told = event.report, identity.told_id(turn.state, event)
     job = JobRecord(
-        id=identity.new_id(turn.state, event),
+        id=told or identity.new_id(turn.state, event.job),
         name=event.job,
         spec=_spec_of(event),
         created_ns=turn.now_ns,
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
         reason=_first_reason(event.report),
+        first_number=lost_jobs.first_number(turn.state) if told else 0,
     )
     add_job(turn.state, job)
     if before is not None and before.state is not JobState.ENDED:

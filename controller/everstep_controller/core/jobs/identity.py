@@ -39,12 +39,16 @@ _NAMED_MAX = 3
 _S = 1_000_000_000
 
 
-def new_id(state: State, event: Reported[LauncherJoined]) -> str:
-    """Return the id of a new job; one that is not new, and not known here, has its own."""
+def told_id(state: State, event: Reported[LauncherJoined]) -> str:
+    """Return the id that a job has which is new here alone: another journal has given it."""
     name, lost = event.job, state.lost_jobs.get(event.job)
     told = event.report.job_id or (lost.id if lost is not None else "")
-    if number_of_job(told, name) is not None and told not in state.jobs:
-        return told
+    known = number_of_job(told, name) is None or told in state.jobs
+    return "" if known else told
+
+
+def new_id(state: State, name: str) -> str:
+    """Return the id of a new job."""
     number = max(state.event_count, _newest_number(state, name) + 1)
     while job_id_of(name, number) in state.names:  # there is a job of this very name
         number += 1
@@ -60,15 +64,16 @@ def job_told(state: State, name: str, job_id: str) -> JobRecord | None:
 def is_over(state: State, name: str, job_id: str) -> bool:
     """Return whether the job of this id is over, by the word of a launcher that says it is of it.
 
-    One that is not known here is over if it was forgotten, or is older than the newest of its name;
-    one that is newer is not, for this journal is older than it.
+    One that is not known here is over if it was forgotten, or is older than the newest of its name
+    that has begun; one that is newer is not, for this journal is older than it.
     """
     job = job_told(state, name, job_id)
     if job is not None:
         return job.state is JobState.ENDED
-    number = number_of_job(job_id, name)
+    number, newest = number_of_job(job_id, name), state.job(name)
+    begun = newest is not None and newest.lineage.started
     return number is not None and (
-        number <= state.forgotten_through or number < _newest_number(state, name)
+        number <= state.forgotten_through or (begun and number < _newest_number(state, name))
     )
 
 

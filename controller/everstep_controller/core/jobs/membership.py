@@ -16,7 +16,13 @@ from everstep_common.reports import (
 from everstep_controller.core import events
 from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.fleet.incidents import incidents_of_job
-from everstep_controller.core.jobs import adoption, identity, incidents, remembered_ends
+from everstep_controller.core.jobs import (
+    adoption,
+    identity,
+    incidents,
+    lost_jobs,
+    remembered_ends,
+)
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.incident import Death, add_death, is_full
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
@@ -202,9 +208,12 @@ def fence_member(job: JobRecord, node: str) -> None:
 def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns: int) -> None:
     """An agent connected: what it no longer knows of a job is gone."""
     agent_identity.note_generations(turn.state, seen)
+    agent_identity.note_ranks(turn.state, node, seen)
     note_without_snapshot(turn.state.nodes[node], seen)
     for on_node in seen:
         job = _job_seen(turn.state, on_node)
+        if agent_identity.is_awaited(turn.state, on_node):
+            _take_up(turn, on_node)
         if job is not None and on_node.generation:
             _note_what_it_holds(turn, job, node, on_node.generation)
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
@@ -215,6 +224,14 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
             job.awaited.silent.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
             _note_what_is_gone(turn, job, node, silent_since_ns)
+
+
+def _take_up(turn: Turn, on_node: JobOnNode) -> None:
+    """Go on from the generation of a lost job that an agent tells of."""
+    job = turn.state.jobs[on_node.job_id]
+    if on_node.generation > job.generation.number:
+        adopt_generation(turn, job, on_node.generation, on_node.world_size)
+        job.lineage.root = on_node.lineage_id
 
 
 def note_without_snapshot(node: NodeRecord, seen: Sequence[JobOnNode]) -> None:
@@ -285,6 +302,7 @@ def adopt_generation(turn: Turn, job: JobRecord, generation: int, world_size: in
     if generation <= job.generation.number or job.state is JobState.ENDED:
         return
     adoption.go_on_from(turn.state, job, generation, world_size)
+    lost_jobs.stop_what_runs(turn.state, job)
     message = f"the journal was restored and had lost generation {generation}"
     incidents.record_fault(turn, job, JobFault(turn.now_ns, Cause.OPERATOR, "", message))
 

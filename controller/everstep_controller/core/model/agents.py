@@ -50,6 +50,18 @@ class LostJob:
 
 
 @dataclass(slots=True)
+class NamedRanks:
+    """Newest generation of a job that agents have named while a journal was rebuilt, and where.
+
+    The nodes are those with a launcher of it: as far as is known, its ranks run there.
+    """
+
+    generation: int
+    # Keys of a dictionary: unlike a set they are written down in the same order again.
+    nodes: dict[str, bool] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class RefusedAgent:
     """An agent that is refused whenever it says Hello, and why."""
 

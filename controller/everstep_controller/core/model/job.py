@@ -507,6 +507,8 @@ class JobRecord:
     launchers_told: int = 0
     # The newest term in which a launcher joined it, or a generation of it was started.
     term: int = 0
+    # Numbers below this one another journal may have given to generations of it; 0: none has.
+    first_number: int = 0
     generation: Generation = field(default_factory=Generation)
     lineage: Lineage = field(default_factory=Lineage)
     recovery: Recovery = field(default_factory=Recovery)

@@ -6,7 +6,12 @@ from dataclasses import dataclass, field
 
 from everstep_common.job_ids import number_of_job
 from everstep_common.reports import LauncherJoined
-from everstep_controller.core.model.agents import LostJob, RefusedAgent, SeenGeneration
+from everstep_controller.core.model.agents import (
+    LostJob,
+    NamedRanks,
+    RefusedAgent,
+    SeenGeneration,
+)
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
@@ -135,6 +140,11 @@ class State:
     generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
     # By its name, a job that the journal had lost and agents told of while it was rebuilt.
     lost_jobs: dict[str, LostJob] = field(default_factory=dict)
+    # By the name of a job, where its newest generation ran when the journal was rebuilt that had
+    # lost it; until the next one is planned. And until when agents may still come back that the
+    # newest start of this controller, or the end of a recovery, has cut off.
+    named_ranks: dict[str, NamedRanks] = field(default_factory=dict)
+    returns_until_ns: int = 0
     # By "node/outbox".
     refused_agents: dict[str, RefusedAgent] = field(default_factory=dict)
     # Outboxes of agents that were welcomed in this term and have no node now: it was removed, or it

@@ -28,7 +28,7 @@ class TimerKind(StrEnum):
     ISOLATION = "isolation"
     # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, a stand that
     # is usual no more, steps missing while an agent of theirs is away, a stop that may be
-    # withdrawn, the last step, all
+    # withdrawn, nodes that may run what a journal has lost, the last step, all
     # launchers, the next job of the name, and the end of being kept.
     ANSWER = "answer"
     FORMING = "forming"
@@ -37,6 +37,7 @@ class TimerKind(StrEnum):
     STAND = "stand"
     UNTOLD = "untold"
     WITHDRAW = "withdraw"
+    RETURNS = "returns"
     FINAL_SAVE = "final_save"
     ABANDONED = "abandoned"
     NEXT = "next"

@@ -4,7 +4,8 @@ A known name with another outbox is another agent: a node that was installed ane
 that somebody gave the name of the first. The first is asked on its stream, and loses the name if it
 does not answer. Strangers are refused: agents of another cluster, and agents that have seen what
 this journal does not know. Two nodes that have seen more than the journal show that the journal is
-old: then the controller halts, as it does when the journal itself shows it.
+old: then the controller halts, as it does when the journal itself shows it. What agents tell of a
+job that this journal knows to have lost is no such word, but what that job waits for.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,11 +21,12 @@ from everstep_controller.core.events import NodeConnected, Reported
 from everstep_controller.core.model.agents import (
     Contender,
     LostJob,
+    NamedRanks,
     RefusalKind,
     RefusedAgent,
     SeenGeneration,
 )
-from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.registry import Timers
@@ -183,9 +185,10 @@ def _what_is_newer(state: State, event: NodeConnected) -> str:
     if term > state.term or (term == state.term and not _was_welcomed(state, event)):
         return f"term {term}, which is not of this journal"
     for seen in event.jobs:
-        if _was_forgotten(state, seen):
+        if _was_forgotten(state, seen) or is_awaited(state, seen):
             continue
-        job = state.job(seen.job)
+        # Another job of the name may have begun here; its generations are not this one's.
+        job = None if _is_unknown(state, seen) else state.job(seen.job)
         # What a recovery has learned of a job that the journal lost is known from then on.
         known = state.generations_seen.get(seen.job, SeenGeneration(0)).number
         own = job is not None and _is_own(job, event.node, seen)
@@ -212,6 +215,26 @@ def _was_forgotten(state: State, seen: JobOnNode) -> bool:
     return (
         number is not None and number <= state.forgotten_through and seen.job_id not in state.jobs
     )
+
+
+def is_awaited(state: State, seen: JobOnNode) -> bool:
+    """Return whether an agent tells of a job that this journal has lost, and has begun nothing of.
+
+    Another journal has given its id: what became of it, agents alone can tell.
+    """
+    job = state.jobs.get(seen.job_id)
+    if job is None or not job.first_number or job.lineage.started:
+        return False
+    return seen.launcher and job.state is not JobState.ENDED
+
+
+def _is_unknown(state: State, seen: JobOnNode) -> bool:
+    """Return whether an agent has a launcher of a job to which this journal has given no id."""
+    if not seen.launcher or number_of_job(seen.job_id, seen.job) is None:
+        return False
+    lost = state.lost_jobs.get(seen.job)
+    told = lost is not None and lost.id == seen.job_id
+    return not told and seen.job_id not in state.jobs and not _was_forgotten(state, seen)
 
 
 def _is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
@@ -347,6 +370,7 @@ def note_seen(state: State, event: NodeConnected) -> None:
     """Keep what an agent has seen, for the time when the journal is rebuilt."""
     state.highest_term_seen = max(state.highest_term_seen, event.highest_term)
     note_generations(state, event.jobs)
+    note_ranks(state, event.node, event.jobs)
     _note_lost_jobs(state, event.jobs)
     if asks_for_cluster(state) and event.cluster_id:
         nodes = state.clusters_seen.setdefault(event.cluster_id, [])
@@ -365,6 +389,26 @@ def note_generations(state: State, seen: Iterable[JobOnNode]) -> None:
     """Keep which generations an agent has seen."""
     for one in seen:
         _note_generation(state, one.job, _seen(one))
+
+
+def note_ranks(state: State, node: str, seen: Iterable[JobOnNode]) -> None:
+    """Keep on which nodes newest generations run, by the newest word of each agent.
+
+    They are told while the journal is rebuilt, or later of a job that is awaited. One whose agent
+    has no such launcher, or a newer generation of it, runs that one no more.
+    """
+    named = [one for one in seen if one.launcher and one.generation]
+    for job, ranks in state.named_ranks.items():
+        if not any((one.job, one.generation) == (job, ranks.generation) for one in named):
+            ranks.nodes.pop(node, None)
+    for one in named:
+        known = state.named_ranks.get(one.job)
+        if not state.halted and not is_awaited(state, one):
+            continue
+        if known is None or known.generation < one.generation:
+            known = state.named_ranks[one.job] = NamedRanks(one.generation)
+        if known.generation == one.generation:
+            known.nodes[node] = True
 
 
 def _seen(one: JobOnNode) -> SeenGeneration:

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence, Set
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.fleet.incidents import open_incident
-from everstep_controller.core.jobs import devices, ending, orders, restore_point
+from everstep_controller.core.jobs import devices, ending, lost_jobs, orders, restore_point
 from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.agents import SeenGeneration
@@ -100,7 +100,7 @@ def _form(turn: Reconciliation, job: JobRecord) -> None:
     trusted_ones = len(candidates(turn.state, job))
     ready = trusted_ones + len(last_resorts(turn.state, job))
     if trusted_ones >= job.spec.nodes_max or (ready >= job.spec.nodes_min and waited):
-        if not turn.paused(job.name):
+        if not _why_put_off(turn, job):
             turn.drop_timer(timer)
         plan(turn, job)
         return
@@ -311,10 +311,8 @@ def plan(turn: Reconciliation, job: JobRecord) -> None:
     if refusal:
         ending.close_job(turn, job, refusal)
         return
-    if paused := turn.paused(job.name):
-        wait_for_capacity(
-            turn, job, f"automation is paused: {paused}; to go on: everstep resume {job.name}"
-        )
+    if held := _why_put_off(turn, job):
+        wait_for_capacity(turn, job, held)
         return
     members, kind = choose_members(turn.state, job)
     if not members:
@@ -335,6 +333,17 @@ def plan(turn: Reconciliation, job: JobRecord) -> None:
     _begin_generation(turn, job, members, kind)
 
 
+def _why_put_off(turn: Reconciliation, job: JobRecord) -> str:
+    """Return why no plan is made now, whatever nodes there are; empty where one is."""
+    if paused := turn.paused(job.name):
+        return f"automation is paused: {paused}; to go on: everstep resume {job.name}"
+    held = lost_jobs.why_held(turn.state, job, turn.now_ns)
+    timer, until_ns = f"{TimerKind.RETURNS}/{job.id}", turn.state.returns_until_ns
+    if held and turn.state.timers.get(timer) != until_ns:
+        turn.set_timer(timer, until_ns - turn.now_ns)
+    return held
+
+
 def _unstopped(job: JobRecord) -> str:
     """Return whose old processes are waited for, as the end of a sentence."""
     left = [name for name, one in job.launchers.items() if one.stale_generation]
@@ -352,6 +361,8 @@ def _begin_generation(
     seen = turn.state.generations_seen.get(job.name, SeenGeneration(0)).number
     # Generation numbers that a node may have used on its own, cut off, are not used again.
     newest = max(job.generation.number + job.generation.own_restarts, seen)
+    newest = max(newest, lost_jobs.newest_number(turn.state, job))
+    turn.state.named_ranks.pop(job.name, None)
     devices.mark_sharing_jobs(turn, job, {*job.generation.members}.symmetric_difference(members))
     told = f"on {', '.join(members)}{_taken_last(turn.state, job, members)}"
     job.generation = Generation(newest + 1, Members(members))

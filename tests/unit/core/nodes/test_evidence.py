@@ -140,6 +140,8 @@ def test_every_timer_of_an_answer_waits_anew_after_a_start() -> None:
         TimerKind.ISOLATION,
         # Whether nodes still say so is asked anew before anything follows from it.
         TimerKind.STAND,
+        # Set anew for what the start adds to it.
+        TimerKind.RETURNS,
         TimerKind.FORMING,
         TimerKind.RETRY,
         TimerKind.STALLED,

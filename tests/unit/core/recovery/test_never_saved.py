@@ -81,7 +81,8 @@ def test_where_the_agents_of_all_ranks_say_that_none_was_ever_made_no_state_is_e
     story = _both()
     assert not story.expects()
     story.choose(None)
-    assert (story.job.state, story.job.generation.number) == (JobState.STARTING, GENERATION + 1)
+    began = story.job.state, story.job.generation.number
+    assert began == (JobState.STARTING, story.job.first_number)
     # From now on the journal knows itself.
     assert story.job.lineage.adopted is None
 
@@ -119,10 +120,7 @@ def test_a_word_that_comes_late_ends_the_wait() -> None:
     story.connect("n1")
     story.begin()
     assert story.expects()
-    lost = events.RecoveryStepChosen(
-        job="j", generation=GENERATION + 1, step=None, lost="no reachable copy"
-    )
-    story.tell(lost)
+    story.choose(None, lost="no reachable copy")
     assert story.job.state is JobState.WAITING_STATE
     story.hear("n1")
     assert not story.expects()
