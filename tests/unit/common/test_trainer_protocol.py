@@ -49,9 +49,9 @@ class StepSeen(messages.StepSeen):
 
 
 def test_messages_of_launchers_and_ranks_are_those_of_their_number() -> None:
-    said = (*messages.FROM_LAUNCHER, *messages.TO_LAUNCHER)
-    said += (*messages.FROM_TRAINER, *messages.TO_TRAINER)
-    assert _SAID.get(TRAINER_PROTOCOL) == _digest(said)
+    launcher: tuple[type, ...] = (*messages.FROM_LAUNCHER, *messages.TO_LAUNCHER)
+    trainer: tuple[type, ...] = (*messages.FROM_TRAINER, *messages.TO_TRAINER)
+    assert _SAID.get(TRAINER_PROTOCOL) == _digest((*launcher, *trainer))
 
 
 def test_one_more_field_is_another_protocol() -> None:

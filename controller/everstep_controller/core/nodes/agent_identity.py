@@ -28,6 +28,7 @@ from everstep_controller.core.model.agents import (
 )
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
+from everstep_controller.core.model.snapshots import StepKey
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -429,7 +430,8 @@ def note_lost_restart(state: State, event: Reported[RestartedHere]) -> None:
 
     Its agent may have begun it after the last Hello that was heard while the journal was rebuilt.
     """
-    report, key = event.report, None
+    report = event.report
+    key: StepKey | None = None
     if report.restore_step is not None:
         key = report.restore_generation, report.restore_step
     for name, lost in state.lost_jobs.items():
