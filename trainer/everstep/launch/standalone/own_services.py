@@ -145,7 +145,7 @@ def ledger_words(ledger: Mapping[str, Any]) -> str:
     told = f"ETTR {share:.1%}: {share * wall_s:.1f} of {wall_s:.1f} s went into steps that count"
     spent: dict[str, float] = {}
     for category in ledger["categories"]:
-        kind = category["name"].partition(".")[0]
+        kind: str = category["name"].partition(".")[0]
         if kind not in _COUNTED:
             part = _PARTS.get(kind, kind)
             spent[part] = spent.get(part, 0.0) + category["time_ns"] / 1e9
