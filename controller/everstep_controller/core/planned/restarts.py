@@ -26,7 +26,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.planned import forecast, moves
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
-from everstep_controller.core.recovery import planning
+from everstep_controller.core.recovery import backoff, planning
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -55,6 +55,10 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     """An operator wants a job restarted."""
     job = turn.state.job(event.job)
     if job is None or job.state in OVER or job.ending.asked_on:
+        return
+    if job.state is JobState.BACKING_OFF:
+        backoff.end_wait(turn, job)
+        _want(turn, job, _wish(job, PlannedKind.RESTART, event))
         return
     if job.state not in (*ACTIVE, JobState.STOPPING):
         message = f"{job.name} is {job.state.value}: it starts anew as it is"

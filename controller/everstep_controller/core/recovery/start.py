@@ -46,6 +46,7 @@ _UNBEGUN = frozenset(
         JobState.FORMING,
         JobState.REPLANNING,
         JobState.WAITING_CAPACITY,
+        JobState.BACKING_OFF,
         JobState.WAITING_STATE,
         JobState.STOPPING,
     }
