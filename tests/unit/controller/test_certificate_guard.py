@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import trustme
 from cryptography import x509
 
-from everstep_controller.api.certificate_guard import trouble
+from everstep_controller.api.certificates import trouble
 
 _NOW = datetime.now(UTC)
 
