@@ -58,6 +58,7 @@ def note_end(turn: Turn, job: JobRecord, judgement: Judgement) -> None:
     if job.generation.began_ns and lived_ns >= _LIVED_NS:
         recovery.outside_ends = 0
     if not judgement.outside:
+        turn.drop_timer(f"{TimerKind.BACKOFF}/{job.id}")
         return
     wait_ns = backoff_ns(settings, recovery.outside_ends)
     recovery.outside_ends += 1

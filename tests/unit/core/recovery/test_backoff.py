@@ -35,6 +35,9 @@ class Outside(BadSteps):
     def timer(self) -> str:
         return f"backoff/{self.job.id}"
 
+    def state_of_job(self) -> JobState:
+        return self.job.state
+
     def choose(self, step: int | None, lost: str = "") -> list[actions.Action]:
         """The catalogue finds a step of the first generation."""
         number = self.job.generation.number
@@ -88,9 +91,9 @@ def test_no_number_of_ends_from_outside_ends_a_job_that_has_trained(cause: str) 
     story = trained()
     for turn in range(12 * story.job.spec.restarts_max):
         CAUSES[cause](story, f"n{turn % 2}")
-        assert story.job.state is not JobState.ENDED, turn
+        assert story.state_of_job() is not JobState.ENDED, turn
         story.wait_out()
-        assert story.job.state is JobState.STARTING, turn
+        assert story.state_of_job() is JobState.STARTING, turn
     assert story.job.recovery.restarts_without_progress == 0
     assert not story.job.ending.wanted
 
@@ -107,7 +110,7 @@ def test_what_the_program_does_still_counts_among_ends_from_outside() -> None:
         story.suffer("killed", step=16)
         story.wait_out()
         story.again("n0", "exception", exception=f"ValueError: batch {'abcdef'[turn]}", step=16)
-    assert story.job.state is JobState.ENDED
+    assert story.state_of_job() is JobState.ENDED
     assert "given up after 2 restarts without a new step" in story.job.reason
 
 
@@ -117,7 +120,7 @@ def test_a_death_that_nobody_classified_counts_as_ever() -> None:
         story.exit_rank("n0")
         story.stop_all()
         story.wait_out()
-    assert story.job.state is JobState.ENDED
+    assert story.state_of_job() is JobState.ENDED
 
 
 def test_the_first_attempt_comes_at_once_and_each_one_after_it_twice_as_late() -> None:
@@ -142,7 +145,7 @@ def test_a_new_step_begins_it_anew() -> None:
         story.wait_out()
     story.go(1, 17)
     story.suffer("network", step=17)
-    assert story.job.state is JobState.STARTING
+    assert story.state_of_job() is JobState.STARTING
 
 
 def test_people_and_launchers_are_told_why_it_waits_and_what_to_do() -> None:
@@ -151,7 +154,7 @@ def test_people_and_launchers_are_told_why_it_waits_and_what_to_do() -> None:
     story.die("n0", "storage", exception=ERRORS["storage"], step=16)
     done = [*story.stop_all()]
     said = story.job.reason
-    assert story.job.state is JobState.BACKING_OFF
+    assert story.state_of_job() is JobState.BACKING_OFF
     for words in ("Input/output error", "5 s after", "file system", "everstep job j restart"):
         assert words in said, words
     held = [one for one in done if isinstance(one, actions.HoldLauncher)]
@@ -198,9 +201,9 @@ def test_an_operators_restart_ends_the_wait_and_a_stop_ends_the_job() -> None:
         for _ in range(6):
             story.wait_out()
             story.suffer("storage", step=16)
-        assert story.job.state is JobState.BACKING_OFF
+        assert story.state_of_job() is JobState.BACKING_OFF
         story.tell(order)
-        assert story.job.state is then
+        assert story.state_of_job() is then
         if then is JobState.REPLANNING:
             story.choose(0)
             assert story.job.generation.renew, "the script may have been corrected"
@@ -213,10 +216,10 @@ def test_nodes_that_come_and_paused_automation_do_not_shorten_it() -> None:
         story.wait_out()
         story.suffer("storage", step=16)
     story.join("n2")
-    assert story.job.state is JobState.BACKING_OFF
+    assert story.state_of_job() is JobState.BACKING_OFF
     story.tell(events.AutomationPaused("j", "ops", "we look"))
     story.tell(events.AutomationResumed("j", "ops"))
-    assert story.job.state is JobState.BACKING_OFF
+    assert story.state_of_job() is JobState.BACKING_OFF
 
 
 def test_a_node_that_turns_out_to_be_lost_explains_it_and_a_spare_takes_its_place_at_once() -> None:
@@ -225,9 +228,9 @@ def test_a_node_that_turns_out_to_be_lost_explains_it_and_a_spare_takes_its_plac
         story.wait_out()
         story.suffer("collective", step=16)
     story.join("n2")
-    assert story.job.state is JobState.BACKING_OFF
+    assert story.state_of_job() is JobState.BACKING_OFF
     story.lose("n1")
-    assert story.job.state is JobState.REPLANNING
+    assert story.state_of_job() is JobState.REPLANNING
     assert story.job.generation.members == ["n0", "n2"]
     assert story.timer not in story.core.state.timers
 
@@ -238,9 +241,9 @@ def test_it_goes_on_in_a_controller_that_starts_again() -> None:
         story.wait_out()
         story.suffer("storage", step=16)
     story.core = Core(decode_state(encode(story.core.state)))
-    assert story.job.state is JobState.BACKING_OFF
+    assert story.state_of_job() is JobState.BACKING_OFF
     story.wait_out()
-    assert story.job.state is JobState.STARTING
+    assert story.state_of_job() is JobState.STARTING
     assert story.job.recovery.outside_ends == 4
 
 
@@ -273,9 +276,9 @@ def test_a_job_that_never_made_a_step_and_dies_of_one_error_everywhere_is_ended(
     story = fresh()
     for turn in range(story.job.spec.restarts_max + 1):
         story.wait_out()
-        assert story.job.state is JobState.STARTING
+        assert story.state_of_job() is JobState.STARTING
         story.suffer(kind, f"n{turn % 2}")
-    assert (story.job.state, story.job.outcome) == (JobState.ENDED, "failed")
+    assert (story.state_of_job(), story.job.outcome) == (JobState.ENDED, "failed")
     assert "what it names was never there" in story.job.reason
     assert ERRORS[kind] in story.job.reason
 
@@ -286,7 +289,7 @@ def test_what_no_program_names_does_not_end_even_that_one(kind: str) -> None:
     for turn in range(4 * story.job.spec.restarts_max):
         story.wait_out()
         story.suffer(kind, f"n{turn % 2}")
-    assert story.job.state is JobState.BACKING_OFF
+    assert story.state_of_job() is JobState.BACKING_OFF
 
 
 def test_nor_does_what_comes_on_one_node_of_several_or_differs_or_lived_long() -> None:
@@ -294,15 +297,15 @@ def test_nor_does_what_comes_on_one_node_of_several_or_differs_or_lived_long() -
     for _ in range(4 * story.job.spec.restarts_max):
         story.wait_out()
         story.suffer("storage", "n1")
-    assert story.job.state is JobState.BACKING_OFF
+    assert story.state_of_job() is JobState.BACKING_OFF
     story = fresh()
     for turn in range(4 * story.job.spec.restarts_max):
         story.wait_out()
         story.suffer(("storage", "network")[turn % 2], f"n{turn % 2}")
-    assert story.job.state is JobState.BACKING_OFF
+    assert story.state_of_job() is JobState.BACKING_OFF
     story = fresh()
     for turn in range(4 * story.job.spec.restarts_max):
         story.wait_out()
         story.now_ns += 700 * S  # it trains, and nobody sees its steps
         story.suffer("storage", f"n{turn % 2}")
-    assert story.job.state is JobState.STARTING
+    assert story.state_of_job() is JobState.STARTING
