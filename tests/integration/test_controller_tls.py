@@ -207,18 +207,18 @@ def test_a_stream_whose_certificate_counts_no_more_ends_and_its_node_is_not_sile
     async def act(running: Controller, authority: Authority) -> None:
         watch = StreamCertificates(running._sessions, tmp_path / "ca.pem", now_s=lambda: now_s[0])
         now_s, ends = [datetime.now(UTC).timestamp()], datetime.now(UTC) + timedelta(seconds=600)
-        await watch.look()
+        await watch.end_stale_streams()
         tls = authority.issue("node-1", "agent", ends=ends)
         told: list[TakenEvent] = []
         running.runtime.listen(told.append)
         async with agent_stream(running.port, "node-1", tls) as agent:
             await agent.healthy()
-            await watch.look()
+            await watch.end_stale_streams()
             if replaced == "authority":
                 authority = renew_authority(tmp_path)
             else:
                 now_s[0] += 601
-            await watch.look()
+            await watch.end_stale_streams()
             code, sentence = await agent.end()
         assert code is grpc.StatusCode.ABORTED
         assert "another stream takes the one that the agent's files have now" in sentence
@@ -228,7 +228,7 @@ def test_a_stream_whose_certificate_counts_no_more_ends_and_its_node_is_not_sile
             await asyncio.sleep(RENEWED_S + 0.5)
             node = running.runtime.state.nodes["node-1"]
             assert (node.connected, node.silent_since_ns) == (True, 0)
-            await watch.look()
+            await watch.end_stale_streams()
             await agent.finding(2)
             await agent.acknowledged(2)
         assert not [one for one in told[:-1] if isinstance(one.event, NodeDisconnected)]
@@ -249,7 +249,7 @@ def test_an_agent_that_does_not_come_again_is_a_silent_node(tmp_path: Path) -> N
         async with agent_stream(running.port, "node-1", tls) as agent:
             await agent.healthy()
             renew_authority(tmp_path)
-            await StreamCertificates(running._sessions, tmp_path / "ca.pem").look()
+            await StreamCertificates(running._sessions, tmp_path / "ca.pem").end_stale_streams()
             await agent.end()
             assert running.runtime.state.nodes["node-1"].connected
             async with asyncio.timeout(30):

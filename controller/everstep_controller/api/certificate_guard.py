@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
-from everstep_controller.api.certificates import ShownCertificates
+from everstep_proto.shown_certificates import ShownCertificates
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]

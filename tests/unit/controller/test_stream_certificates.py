@@ -129,7 +129,7 @@ def test_a_fleet_whose_certificates_end_together_does_not_come_back_together(
     ended: list[float] = []
 
     async def watch() -> None:
-        await fleet.watch.look()
+        await fleet.watch.end_stale_streams()
         begun_s = asyncio.get_running_loop().time()
         for told in asyncio.as_completed(map(_end_of, sessions)):
             ended.append((await told)[0] - begun_s)

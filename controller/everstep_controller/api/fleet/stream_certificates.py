@@ -11,8 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from weakref import WeakSet
 
-from everstep_controller.api.certificates import ShownCertificates
 from everstep_controller.api.fleet.sessions import Session, Sessions
+from everstep_proto.shown_certificates import ShownCertificates
 
 # A stream outlives its certificate by so long at most, and by its place among others.
 LOOK_S = 20.0
@@ -42,9 +42,9 @@ class StreamCertificates:
         self._judge.changed()
         while True:
             await asyncio.sleep(LOOK_S)
-            await self.look()
+            await self.end_stale_streams()
 
-    async def look(self) -> None:
+    async def end_stale_streams(self) -> None:
         """End, one after the other, the streams whose certificates count no more."""
         now_s, found = self._now_s(), dict[Session, str]()
         open_ones = [one for one in self._sessions if one not in self._found]
