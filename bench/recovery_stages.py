@@ -12,6 +12,7 @@ _STAGES = {
     "inc.drain": "stop",
     "inc.schedule": "plan",
     "inc.capacity": "wait for a node",
+    "inc.backoff": "wait for the next attempt",
     "inc.env": "start",
     "inc.init": "rendezvous, with all that the script does until it attaches",
     "inc.restore": "restore",

@@ -61,6 +61,7 @@ _NOT_BELOW_ZERO = (
     "stall_timeout_s",
     "stall_restart_timeout_s",
     "hang_patience_s",
+    "restart_backoff_max_s",
 )
 
 

@@ -280,6 +280,14 @@ class CoreSettings:
         "longest stall that the job came out of; twice as long where it was restarted at the "
         "same step before. Who evaluates or saves for longer says so with run.pause. 0: never.",
     )
+    restart_backoff_max_s: float = setting(
+        600.0,
+        unit="s",
+        help="A job whose ranks die of what is outside of it (storage, a network, a signal that "
+        "somebody sends) is restarted at once, then after 5 s, and after twice as long each time "
+        "until it makes a new step, up to this long: a file server that is away for an hour costs "
+        "ten minutes more at most. 0: at once each time.",
+    )
     ended_job_retention_s: float = setting(
         7 * 86_400.0, unit="s", help="How long an ended job is listed."
     )
@@ -337,5 +345,6 @@ class CoreSettings:
             stall_timeout_ns=round(self.stall_timeout_s * _S),
             stall_restart_timeout_ns=round(self.stall_restart_timeout_s * _S),
             hang_patience_ns=round(self.hang_patience_s * _S),
+            restart_backoff_max_ns=round(self.restart_backoff_max_s * _S),
             ended_job_retention_ns=round(self.ended_job_retention_s * _S),
         )

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -262,6 +262,9 @@ class Controller:
             asyncio.create_task(self._trials.run(), name="judge trials"),
             asyncio.create_task(self._keep_alive(), name="time alive"),
         ]
+        if self._config.tls.ca is not None:
+            renewals = _renewals(self._sessions, self._config.tls.ca)
+            self._tickers.append(asyncio.create_task(renewals, name="stream certificates"))
 
     async def failure(self) -> str:
         """Wait until a part ends that never should; return which, and why."""
@@ -406,6 +409,14 @@ class Controller:
         while True:
             await asyncio.sleep(_TICK_S)
             self._intake.tick(self.runtime.now_ns())
+
+
+def _renewals(sessions: Sessions, authority: Path) -> Coroutine[None, None, None]:
+    """Return what ends streams whose certificates count no more."""
+    # What reads certificates takes 0.2 s to import, which a controller without TLS need not wait.
+    from everstep_controller.api.fleet.stream_certificates import StreamCertificates
+
+    return StreamCertificates(sessions, authority).run()
 
 
 def _time_away(history: JournalStore, now_ns: int) -> Absence | None:

@@ -1,6 +1,7 @@
 """TLS and identity: who may talk to whom between nodes, by the certificates of both ends."""
 
 import logging
+import math
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ class Identity:
 
     name: str
     role: Role
+    # When its certificate ends, as Unix time.
+    until_s: float = math.inf
 
 
 # Without TLS only who reaches the controller's socket, or knows its secret, gets as far as this:
@@ -197,7 +200,8 @@ def peer_identity(auth_context: Mapping[str, Iterable[bytes]]) -> Identity:
     from cryptography import x509
     from cryptography.x509.oid import NameOID
 
-    subject = x509.load_pem_x509_certificate(certificates[0]).subject
+    certificate = x509.load_pem_x509_certificate(certificates[0])
+    subject = certificate.subject
     names = [str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     units = [
         str(unit.value) for unit in subject.get_attributes_for_oid(NameOID.ORGANIZATIONAL_UNIT_NAME)
@@ -208,4 +212,4 @@ def peer_identity(auth_context: Mapping[str, Iterable[bytes]]) -> Identity:
             "the certificate needs one common name and one organizational unit out of "
             f"{', '.join(role.value for role in Role)}; it has {names} and {units}"
         )
-    return Identity(names[0], roles[0])
+    return Identity(names[0], roles[0], certificate.not_valid_after_utc.timestamp())

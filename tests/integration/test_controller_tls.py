@@ -1,6 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import grpc
@@ -8,7 +9,11 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
+from everstep_controller.api.fleet.agent_streams import RENEWED_S
+from everstep_controller.api.fleet.stream_certificates import StreamCertificates
 from everstep_controller.api.server import HANDSHAKE_S
+from everstep_controller.core.events import NodeDisconnected
+from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.service import Controller
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from everstep_proto.tls import aio_channel
@@ -193,3 +198,75 @@ def test_who_connects_and_says_nothing_is_ended(tmp_path: Path) -> None:
         writer.close()
 
     with_controller(tmp_path, act)
+
+
+@pytest.mark.parametrize("replaced", ["certificate", "authority"])
+def test_a_stream_whose_certificate_counts_no_more_ends_and_its_node_is_not_silent(
+    replaced: str, tmp_path: Path
+) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        watch = StreamCertificates(running._sessions, tmp_path / "ca.pem", now_s=lambda: now_s[0])
+        now_s, ends = [datetime.now(UTC).timestamp()], datetime.now(UTC) + timedelta(seconds=600)
+        await watch.end_stale_streams()
+        tls = authority.issue("node-1", "agent", ends=ends)
+        told: list[TakenEvent] = []
+        running.runtime.listen(told.append)
+        async with agent_stream(running.port, "node-1", tls) as agent:
+            await agent.healthy()
+            await watch.end_stale_streams()
+            if replaced == "authority":
+                authority = renew_authority(tmp_path)
+            else:
+                now_s[0] += 601
+            await watch.end_stale_streams()
+            code, sentence = await agent.end()
+        assert code is grpc.StatusCode.ABORTED
+        assert "another stream takes the one that the agent's files have now" in sentence
+        newer = authority.issue("node-1", "agent", "newer")
+        async with agent_stream(running.port, "node-1", newer) as agent:
+            await agent.hello()
+            await asyncio.sleep(RENEWED_S + 0.5)
+            node = running.runtime.state.nodes["node-1"]
+            assert (node.connected, node.silent_since_ns) == (True, 0)
+            await watch.end_stale_streams()
+            await agent.finding(2)
+            await agent.acknowledged(2)
+        assert not [one for one in told[:-1] if isinstance(one.event, NodeDisconnected)]
+
+    with_controller(tmp_path, act)
+
+
+def test_an_agent_that_does_not_come_again_is_a_silent_node(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        gone = asyncio.Event()
+
+        def note(taken: TakenEvent) -> None:
+            if isinstance(taken.event, NodeDisconnected):
+                gone.set()
+
+        running.runtime.listen(note)
+        tls = authority.issue("node-1", "agent")
+        async with agent_stream(running.port, "node-1", tls) as agent:
+            await agent.healthy()
+            renew_authority(tmp_path)
+            await StreamCertificates(running._sessions, tmp_path / "ca.pem").end_stale_streams()
+            await agent.end()
+            assert running.runtime.state.nodes["node-1"].connected
+            async with asyncio.timeout(30):
+                await gone.wait()
+        assert not running.runtime.state.nodes["node-1"].connected
+
+    with_controller(tmp_path, act)
+
+
+def renew_authority(folder: Path) -> Authority:
+    """Have the controller and its agents trust another authority, which is returned."""
+    (folder / "new").mkdir()
+    successor = Authority(folder / "new")
+    served = successor.issue("controller", "operator")
+    assert served.certificate is not None
+    assert served.key is not None
+    (folder / "controller.pem").write_bytes(served.certificate.read_bytes())
+    (folder / "controller.key").write_bytes(served.key.read_bytes())
+    (folder / "ca.pem").write_bytes((folder / "new" / "ca.pem").read_bytes())
+    return successor

@@ -146,6 +146,8 @@ class LauncherJoined(JobRequest):
     # The job whose newest generation that is, and the cluster that gave it its id; "": not known.
     stored_job: q.StoredId = ""
     stored_cluster: q.StoredId = ""
+    # Its user, for a controller that has forgotten it; None: not known.
+    stored_uid: q.Uid | None = None
     # Why it is not known which step there is the newest of the job, though there is something.
     stored_doubt: q.Evidence = ""
     # Id of the job with which the lineage of its state began, for a controller that has forgotten

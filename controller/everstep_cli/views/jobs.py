@@ -141,6 +141,7 @@ COST_WORDS: Mapping[str, str] = MappingProxyType(
         "inc.diagnose": "deciding",
         "inc.drain": "ending processes",
         "inc.capacity": "waiting for a node",
+        "inc.backoff": "waiting for the next attempt",
         "inc.schedule": "binding nodes",
         "inc.env": "starting processes",
         "inc.init": "imports",

@@ -18,6 +18,7 @@ _DEADLINES_S: Mapping[str, float] = MappingProxyType(
         "stopping": 60.0,
         "replanning": 60.0,
         "waiting_capacity": 120.0,
+        "backing_off": 600.0,
         "restoring": 120.0,
         "warming": 120.0,
     }

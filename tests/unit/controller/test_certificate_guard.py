@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import trustme
 from cryptography import x509
 
-from everstep_controller.api.certificate_guard import trouble
+from everstep_proto.shown_certificates import trouble
 
 _NOW = datetime.now(UTC)
 

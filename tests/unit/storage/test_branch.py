@@ -1,5 +1,6 @@
 """Which steps in storage are of the newest generation's branch, as began.json tells it."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -171,3 +172,31 @@ def test_a_beginning_that_was_edited_is_refused() -> None:
     content = encode_beginning(_began(3, (2, 9)))
     with pytest.raises(RecordError, match="not what was written"):
         open_beginning(content.replace(b"llm-7", b"llm-8"), 3)
+
+
+def test_a_beginning_says_whose_it_is_and_one_of_a_version_before_is_read_as_ever() -> None:
+    before = _began(3, (2, 9))
+    written = encode_beginning(before)
+    assert b"uid" not in written
+    assert open_beginning(written, 3) == before
+    ours = replace(before, uid=1000)
+    assert open_beginning(encode_beginning(ours), 3) == ours
+    # What an agent of that version checks is not changed by what it does not know.
+    hashes = [json.loads(encode_beginning(one))["own_hash"] for one in (before, ours)]
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize("uid", [1001, -1, 2**32, 2**70])
+def test_a_user_that_was_not_written_so_or_is_none_is_not_known(uid: int) -> None:
+    written = json.loads(encode_beginning(replace(_began(3, (2, 9)), uid=1000)))
+    content = json.dumps({**written, "uid": uid}).encode()
+    if uid == 2**70:
+        with pytest.raises(RecordError):
+            open_beginning(content, 3)
+    else:
+        assert open_beginning(content, 3) == _began(3, (2, 9))
+
+
+def test_a_user_that_no_machine_has_is_not_known_however_well_it_was_written() -> None:
+    content = encode_beginning(replace(_began(3, (2, 9)), uid=2**40))
+    assert open_beginning(content, 3).uid is None

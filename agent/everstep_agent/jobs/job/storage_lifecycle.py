@@ -85,7 +85,8 @@ class StorageLifecycle:
         """Take how a generation begins: whoever looks in storage later learns it from there."""
         self.files.world_size = plan.world_size
         if plan.generation:
-            self.files.begin_generation(beginning_of(plan, self._context.cluster_id()))
+            uid = self._record.facts.place.uid
+            self.files.begin_generation(beginning_of(plan, self._context.cluster_id(), uid))
 
     def when_done(self, then: Callable[[], None]) -> None:
         """Go on when everything has reached storage, or has had its time."""

@@ -39,7 +39,7 @@ def restore_plan_of(plan: Plan) -> RestorePlan:
     )
 
 
-def beginning_of(plan: Plan, cluster: str) -> Beginning:
+def beginning_of(plan: Plan, cluster: str, uid: int) -> Beginning:
     """Return how a generation begins, as it is kept beside the steps that it stores."""
     lineage = [StepKey(one.generation, one.step) for one in plan.branch]
     if not plan.restores:
@@ -53,4 +53,5 @@ def beginning_of(plan: Plan, cluster: str) -> Beginning:
         generation=plan.generation,
         parent=lineage[-1] if lineage else None,
         branch=tuple(lineage[:-1][-(BRANCH_MAX - 1) :]),
+        uid=uid,
     )

@@ -89,6 +89,7 @@ def joined_record(
         stored_branch=_branch(seen) if seen and found is seen.latest else (),
         stored_job=seen.origin.job_id if seen and seen.origin else "",
         stored_cluster=seen.origin.cluster if seen and seen.origin else "",
+        stored_uid=seen.origin.uid if seen and seen.origin else None,
         stored_doubt=seen.doubt if seen else "",
         lineage_id=facts.lineage_id,
         skipped=facts.plan.skipped if request.running_generation else (),

@@ -20,6 +20,8 @@ T = TypeVar("T")
 # The largest record that is read: 100,000 shards with long names.
 RECORD_BYTES_MAX = 64 * 1024 * 1024
 _FORMAT = 1
+# The largest number of a user that is reported.
+_UID_MAX = 2**32 - 1
 # Ids that storage names are reported, and shown to people.
 _ID_MAX = 256
 # As many points as the controller keeps of a branch, and the one that they end at.
@@ -119,8 +121,12 @@ class Beginning:
     # The last steps of the generations before the parent's that the state came from, oldest first.
     branch: tuple[StepKey, ...] = ()
     format: int = _FORMAT
-    # xxh3-128 of this record with the field empty.
+    # xxh3-128 of this record without the fields from here on, which a version before does not know.
     own_hash: bytes = b""
+    # The user whose job it is; None: a version before has written it, or it cannot be used.
+    uid: int | None = None
+    # xxh3-128 of this record with that user and without any hash.
+    uid_hash: bytes = b""
 
     @property
     def lineage(self) -> tuple[StepKey, ...]:
@@ -198,6 +204,8 @@ def encode_record(record: object) -> bytes:
     if isinstance(body, dict) and body.get("skipped") == []:
         # An older agent reads what it knows; it must not go on from a step whose data it would mix.
         del body["skipped"]
+    if isinstance(body, dict) and body.get("uid", 0) is None:
+        del body["uid"], body["uid_hash"]  # what a version before has written stays what it was
     return json.dumps(body, separators=(",", ":")).encode() + b"\n"
 
 
@@ -221,7 +229,8 @@ def seal_description(description: FileDescription) -> FileDescription:
 
 def encode_beginning(beginning: Beginning) -> bytes:
     """Return it as it is written, with its own hash."""
-    return encode_record(replace(beginning, own_hash=_own_hash(beginning)))
+    uid_hash = b"" if beginning.uid is None else _uid_hash(beginning)
+    return encode_record(replace(beginning, own_hash=_own_hash(beginning), uid_hash=uid_hash))
 
 
 def open_beginning(content: bytes, generation: int) -> Beginning:
@@ -235,7 +244,9 @@ def open_beginning(content: bytes, generation: int) -> Beginning:
         raise RecordError("it names no job")
     if not _goes_back(found):
         raise RecordError("the steps that it came from are in no order")
-    return replace(found, own_hash=b"")
+    known = found.uid is not None and 0 <= found.uid <= _UID_MAX
+    uid = found.uid if known and found.uid_hash == _uid_hash(found) else None
+    return replace(found, own_hash=b"", uid=uid, uid_hash=b"")
 
 
 def _is_plain(text: str) -> bool:
@@ -262,7 +273,13 @@ def open_description(content: bytes) -> FileDescription:
 
 
 def _own_hash(record: FileDescription | Beginning) -> bytes:
+    if isinstance(record, Beginning):
+        record = replace(record, uid=None, uid_hash=b"")
     return record_hash(encode_record(replace(record, own_hash=b"")))
+
+
+def _uid_hash(beginning: Beginning) -> bytes:
+    return record_hash(encode_record(replace(beginning, own_hash=b"", uid_hash=b"")))
 
 
 def step_folder(key: StepKey) -> str:

@@ -180,10 +180,12 @@ class ListSteps:
 
 @dataclass(frozen=True, slots=True)
 class StorageOrigin:
-    """Whose newest generation is there: the id of the job, and the cluster that gave it."""
+    """Whose newest generation is there: the id of the job, the cluster that gave it, the user."""
 
     job_id: str
     cluster: str
+    # None: not known.
+    uid: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -249,7 +249,7 @@ def _pointer(branch: StoredBranch, stored: StoredStep | None) -> LatestPointer |
 
 def _origin(branch: StoredBranch) -> StorageOrigin | None:
     found = branch.beginning
-    return None if found is None else StorageOrigin(found.job_id, found.cluster)
+    return None if found is None else StorageOrigin(found.job_id, found.cluster, found.uid)
 
 
 def _read_latest(backend: StorageBackend) -> ReadPointer:

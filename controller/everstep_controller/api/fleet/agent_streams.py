@@ -59,6 +59,8 @@ from everstep_proto.tls import LOCAL, Identity, Role
 
 # Nodes come in crowds after a restart: one list for all of them, a little later.
 _PEERS_DELAY_S = 0.2
+# An agent whose stream ends for its certificate is back within a second. Longer is a silence.
+RENEWED_S = 3.0
 # How long a Hello waits here for another agent; it waits longer by coming again.
 _NAME_WAIT_S = 5.0
 
@@ -167,8 +169,16 @@ class AgentStreams:
         if not self._sessions.close(session) or self._stopping:
             return
         self._intake.flush_node(session.node)
-        self._runtime.post(NodeDisconnected(session.node, session.fault))
-        self.peers_changed()
+        if session.renews:
+            asyncio.get_running_loop().call_later(RENEWED_S, self._tell_gone, session)
+        else:
+            self._tell_gone(session)
+
+    def _tell_gone(self, session: Session) -> None:
+        """Have the core hear that a stream has ended, unless its agent has opened another since."""
+        if self._sessions.of(session.node) is None and not self._stopping:
+            self._runtime.post(NodeDisconnected(session.node, session.fault))
+            self.peers_changed()
 
     def handle_message(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
         """Take a message; what cannot be used is left out and told, and the stream goes on.

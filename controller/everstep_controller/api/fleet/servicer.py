@@ -88,6 +88,7 @@ class FleetServicer:
             raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
         address = peer_address(context.peer())
         session = await self._handler.open(await _hello(requests), identity, address)
+        session.shown, session.until_s = context.auth_context, identity.until_s
         writing = asyncio.Lock()
         try:
             await _first_of(

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import math
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 import grpc
@@ -47,6 +48,12 @@ class Session:
         self.unusable_copies: set[str] = set()
         # What the controller could not go on with: the message, its user, and what is wrong.
         self.fault = ""
+        # What gRPC tells of the other end, and when its certificate ends (Unix time); without TLS
+        # it has none.
+        self.shown: Callable[[], Mapping[str, Iterable[bytes]]] = dict
+        self.until_s = math.inf
+        # Its agent is to connect anew at once, which is no silence of the node.
+        self.renews = False
         self._welcomed = False
         self._wake = asyncio.Event()
         self._end: StreamEnd | None = None
@@ -77,6 +84,11 @@ class Session:
         if self._end is None:
             self._end = StreamEnd(code, sentence)
         self._wake.set()
+
+    def renew(self, sentence: str) -> None:
+        """End the stream and have its agent open another one, with the certificate it has now."""
+        self.renews = True
+        self.end(grpc.StatusCode.ABORTED, sentence)
 
     @property
     def ending(self) -> bool:

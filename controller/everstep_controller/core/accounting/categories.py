@@ -59,6 +59,7 @@ class Category(StrEnum):
     DIAGNOSE = "inc.diagnose", Group.INCIDENT, "known, not decided yet"
     DRAIN = "inc.drain", Group.INCIDENT, "decided, old processes still ending"
     CAPACITY = "inc.capacity", Group.INCIDENT, "no node was free"
+    BACKOFF = "inc.backoff", Group.INCIDENT, "what ranks died of is outside: until the next attempt"
     SCHEDULE = "inc.schedule", Group.INCIDENT, "nodes free, not all bound yet"
     ENV = "inc.env", Group.INCIDENT, "bound, processes not running yet"
     INIT = "inc.init", Group.INCIDENT, "processes start and import"

@@ -67,6 +67,7 @@ _BY_THE_CLOCK = frozenset(
         TimerKind.CALM,
         TimerKind.BUDGET,
         TimerKind.FLAPPING,
+        TimerKind.BACKOFF,
         # Whoever ends a job kills it by a clock of his own.
         TimerKind.ENDING,
     }

@@ -31,7 +31,12 @@ from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
 # A job in these states runs nothing, and began from what nobody may want any more.
-_REPLACEABLE = (JobState.FORMING, JobState.WAITING_CAPACITY, JobState.WAITING_STATE)
+_REPLACEABLE = (
+    JobState.FORMING,
+    JobState.WAITING_CAPACITY,
+    JobState.BACKING_OFF,
+    JobState.WAITING_STATE,
+)
 
 
 def launcher_joined(turn: Turn, event: Reported[LauncherJoined]) -> None:

@@ -19,6 +19,7 @@ _NAMED_MAX = 4
 _OF_LIVING_JOBS = (
     TimerKind.FORMING,
     TimerKind.RETRY,
+    TimerKind.BACKOFF,
     TimerKind.FINAL_SAVE,
     TimerKind.ABANDONED,
     TimerKind.UNTOLD,

@@ -19,6 +19,8 @@ class JobEvent(Enum):
     # The next generation has its members; it begins when the catalogue has found a state.
     PLANNED = auto()
     NO_CAPACITY = auto()
+    # What ended it is outside of it, so its next attempt comes later.
+    BACKED_OFF = auto()
     STATE_UNREACHABLE = auto()
     STEP_CHOSEN = auto()
     # Its only node's agent has begun a generation while the controller was away.
@@ -70,10 +72,17 @@ class Step:
 _S, _E, _X = JobState, JobEvent, JobEffect
 _STEPPING = (_S.RUNNING, _S.STALLED)
 _ACTIVE = (_S.STARTING, _S.RESTORING, _S.WARMING, *_STEPPING)
-_BETWEEN = (_S.STOPPING, _S.REPLANNING, _S.WAITING_CAPACITY, _S.WAITING_STATE)
+_BETWEEN = (
+    _S.STOPPING,
+    _S.REPLANNING,
+    _S.WAITING_CAPACITY,
+    _S.BACKING_OFF,
+    _S.WAITING_STATE,
+)
 
 _PLAN = Step(_S.REPLANNING, (_X.ASK_CATALOGUE,), Category.SCHEDULE)
 _WAIT = Step(_S.WAITING_CAPACITY, (_X.HOLD_LAUNCHERS,), Category.CAPACITY)
+_BACK_OFF = Step(_S.BACKING_OFF, (_X.HOLD_LAUNCHERS,), Category.BACKOFF)
 _WAIT_FOR_STATE = Step(_S.WAITING_STATE, (_X.HOLD_LAUNCHERS,), Category.CAPACITY)
 _START = Step(_S.STARTING, (_X.START_MEMBERS, _X.HOLD_SPARES), Category.ENV)
 _STOP = Step(_S.STOPPING, (_X.STOP_MEMBERS,), Category.DRAIN)
@@ -86,6 +95,7 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.STOPPING, _E.PLANNED): _PLAN,
         (_S.REPLANNING, _E.PLANNED): _PLAN,
         (_S.WAITING_CAPACITY, _E.PLANNED): _PLAN,
+        (_S.BACKING_OFF, _E.PLANNED): _PLAN,
         (_S.REPLANNING, _E.STATE_UNREACHABLE): _WAIT_FOR_STATE,
         (_S.WAITING_CAPACITY, _E.STATE_UNREACHABLE): _WAIT_FOR_STATE,
         (_S.WAITING_STATE, _E.STATE_UNREACHABLE): _WAIT_FOR_STATE,
@@ -105,12 +115,19 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.STALLED, _E.PROGRESSED): Step(_S.RUNNING),
     }
     | {(state, _E.NO_CAPACITY): _WAIT for state in _BETWEEN}
+    | {(state, _E.BACKED_OFF): _BACK_OFF for state in _BETWEEN}
     | {(state, _E.FAULT): _STOP for state in _ACTIVE}
     | {(state, _E.LAST_STEP_AWAITED): _CLOSE for state in (*_BETWEEN, *_ACTIVE)}
     | {(state, _E.OVER): _END for state in JobState if state is not _S.ENDED}
     | {
         (state, _E.REPLACED): Step(_S.ENDED, (_X.CLOSE_LEDGER, _X.RELEASE_NEXT))
-        for state in (_S.FORMING, _S.WAITING_CAPACITY, _S.WAITING_STATE, _S.CLOSING)
+        for state in (
+            _S.FORMING,
+            _S.WAITING_CAPACITY,
+            _S.BACKING_OFF,
+            _S.WAITING_STATE,
+            _S.CLOSING,
+        )
     }
 )
 
@@ -156,6 +173,12 @@ WAITS: Mapping[JobState, Wait] = MappingProxyType(
             (Overdue.ASK_AGAIN,),
             endless="without nodes there is nothing to run on: its launchers and 'everstep job' "
             "say which are missing, and each that comes back is planned with at once",
+        ),
+        _S.BACKING_OFF: Wait(
+            "what its ranks died of to be over, for twice as long each time",
+            TimerKind.BACKOFF,
+            "restart_backoff_max_ns",
+            (Overdue.GO_ON,),
         ),
         _S.WAITING_STATE: Wait(
             "a node that has its state",

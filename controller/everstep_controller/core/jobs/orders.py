@@ -27,7 +27,12 @@ from everstep_controller.core.turn import Reconciliation, TimerKind
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
 
-_WAITING = (JobState.FORMING, JobState.WAITING_CAPACITY, JobState.WAITING_STATE)
+_WAITING = (
+    JobState.FORMING,
+    JobState.WAITING_CAPACITY,
+    JobState.BACKING_OFF,
+    JobState.WAITING_STATE,
+)
 
 
 def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:

@@ -188,7 +188,7 @@ def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: 
     is_new = incident is None or incident.step_before is None or number > incident.step_before
     if not is_new:
         return
-    job.recovery.restarts_without_progress = 0
+    job.recovery.restarts_without_progress = job.recovery.outside_ends = 0
     if incident is not None and job.state in (JobState.STOPPING, JobState.CLOSING):
         # Told late, but made before the fault: going on after it repeats nothing.
         incident.step_before = number

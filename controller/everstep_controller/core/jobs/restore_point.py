@@ -14,6 +14,8 @@ from everstep_controller.core.turn import Turn
 
 # The first crash may have had any cause; a second one from the same state speaks against the state.
 CRASHES = 2
+# What a death says whose rank could not restore the state.
+_OF_STATE = "state:"
 # Each of them that could write down nothing in storage is bridged by the ones after it.
 _BRANCH_TOLD = 16
 
@@ -45,6 +47,8 @@ def note_crash(turn: Turn, job: JobRecord) -> None:
     job.lineage.crashed_from = on_branch
     if job.generation.cause is not Cause.PROCESS or job.lineage.restored is None:
         return
+    if _came_from_outside(job):
+        return
     if not on_probation(job, turn.state.settings.probation_steps):
         return
     job.lineage.crashed_from.append(job.lineage.restored)
@@ -54,6 +58,13 @@ def note_crash(turn: Turn, job: JobRecord) -> None:
             f"{job.lineage.restored[1]}: it goes on from an older one if there is any"
         )
         turn.announce(job.name, "StateAvoided", message)
+
+
+def _came_from_outside(job: JobRecord) -> bool:
+    """Return whether the end of a generation would have come with every state."""
+    judged = job.recovery.judgements[-1:]
+    outside = any(one.outside and one.generation == job.generation.number for one in judged)
+    return outside and not any(one.signature.startswith(_OF_STATE) for one in judged)
 
 
 def choose_step(state: State, job: JobRecord) -> ChooseRecoveryStep:

@@ -47,9 +47,11 @@ def _other_owner(state: State, event: Reported[LauncherJoined]) -> str:
     if report.stored_cluster != state.cluster_id:
         return f"job {report.stored_job}, which ran under another controller"
     known = state.jobs.get(report.stored_job)
+    # Storage says it of a job that nobody here knows any more.
+    uid = report.stored_uid if known is None else known.spec.uid
     if number_of_job(report.stored_job, event.job) is None:
         return f"another job, {report.stored_job}"
-    if known is not None and known.spec.uid != report.uid:
+    if uid is not None and uid != report.uid:
         return f"job {report.stored_job} of another user"
     return ""
 

@@ -104,6 +104,8 @@ class Judgement:
     # The program may have done it: without a new step, the restart after it is an attempt that
     # counts.
     attempt: bool = True
+    # What ended it is outside of the program and of every node: attempts are ever further apart.
+    outside: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,6 +46,8 @@ class JobState(Enum):
     FORMING = "forming"
     REPLANNING = "replanning"
     WAITING_CAPACITY = "waiting_capacity"
+    # Its ranks died of what is outside of it, again: it waits before the next attempt.
+    BACKING_OFF = "backing_off"
     # Nobody can give back its state now; the question is asked again.
     WAITING_STATE = "waiting_state"
     STARTING = "starting"
@@ -392,6 +394,8 @@ class Recovery:
     plan: PlanKind | None = None
     restarts: int = 0
     restarts_without_progress: int = 0
+    # Generations without a new step since, in a row, whose end came from outside.
+    outside_ends: int = 0
     # Hangs for which it was restarted, oldest first; and the places at which it stood still and
     # went on by itself.
     hangs: list[PastHang] = field(default_factory=list)

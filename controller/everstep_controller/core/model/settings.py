@@ -93,6 +93,9 @@ class Settings:
     stall_restart_timeout_ns: int = 0
     # How long a job may stand still whose culprit might go on by itself; 0: for ever.
     hang_patience_ns: int = 0
+    # A job that dies again and again of what is outside of it waits this long at most before its
+    # next attempt; 0: not at all.
+    restart_backoff_max_ns: int = 600_000_000_000
     # Names of the isolation drivers: whom to tell that a node is to be left alone.
     isolation_drivers: tuple[str, ...] = ()
     # How long an ended job is kept for `everstep job`.

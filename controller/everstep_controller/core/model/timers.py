@@ -26,13 +26,14 @@ class TimerKind(StrEnum):
     RENAMED = "renamed"
     # Of an isolation driver: the reading after a call has failed.
     ISOLATION = "isolation"
-    # Of jobs: who does not answer, wanted nodes, an unreachable state, missing steps, a stand that
-    # is usual no more, steps missing while an agent of theirs is away, a stop that may be
-    # withdrawn, nodes that may run what a journal has lost, the last step, all
+    # Of jobs: who does not answer, wanted nodes, an unreachable state, the next attempt, missing
+    # steps, a stand that is usual no more, steps missing while an agent of theirs is away, a stop
+    # that may be withdrawn, nodes that may run what a journal has lost, the last step, all
     # launchers, the next job of the name, and the end of being kept.
     ANSWER = "answer"
     FORMING = "forming"
     RETRY = "retry"
+    BACKOFF = "backoff"
     STALLED = "stalled"
     STAND = "stand"
     UNTOLD = "untold"

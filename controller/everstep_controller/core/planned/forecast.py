@@ -104,7 +104,8 @@ def waits_for(state: State, job: JobRecord, wish: Planned) -> str:
             if job.lineage.last_step is None
             else f"the newest is {job.lineage.last_step}"
         )
-        return f"for step {wish.after_step}, {at}"
+        still = "; it is stopped within 10 s without a step" if wish.is_at_any_step else ""
+        return f"for step {wish.after_step}, {at}{still}"
     newest = (
         "none is"
         if job.lineage.recoverable_step is None

@@ -26,7 +26,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.planned import forecast, moves
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
-from everstep_controller.core.recovery import planning
+from everstep_controller.core.recovery import backoff, planning
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -55,6 +55,10 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     """An operator wants a job restarted."""
     job = turn.state.job(event.job)
     if job is None or job.state in OVER or job.ending.asked_on:
+        return
+    if job.state is JobState.BACKING_OFF:
+        backoff.end_wait(turn, job)
+        _want(turn, job, _wish(job, PlannedKind.RESTART, event))
         return
     if job.state not in (*ACTIVE, JobState.STOPPING):
         message = f"{job.name} is {job.state.value}: it starts anew as it is"
@@ -298,11 +302,12 @@ def _stands_still(turn: Reconciliation, job: JobRecord, wish: Planned) -> bool:
         return False
     if turn.now_ns < at_ns:
         timer = f"{TimerKind.STILL}/{job.id}"
-        if timer not in turn.state.timers:
+        if turn.state.timers.get(timer, at_ns + 1) > at_ns:
             turn.set_timer(timer, at_ns - turn.now_ns)
         return False
     last, newest = job.lineage.last_step, job.lineage.recoverable_step
     kept = "which is recoverable" if last == newest else f"and {newest} is the newest recoverable"
+    kept = "and none is recoverable" if newest is None else kept
     _stop(turn, job, f"no step was made since step {last}, {kept}")
     return True
 
@@ -389,11 +394,15 @@ _STEPS_COUNTED = 9
 # A step is chosen anew, and all agents told, only when it is this many times as far as need be.
 _FAR_MARGINS = 2
 
-# Who makes no step for this long, and for so many of its steps, hangs, or does something else that
-# an operator who wants it restarted now does not wait for (an evaluation, a compilation).
+# Who makes no step for this long hangs, or does something else that an operator who wants it
+# restarted now does not wait for (an evaluation, a compilation). Before that copies of its newest
+# step may still arrive.
 _STILL_NS = 10_000_000_000
 
-_STILL_STEPS = 10
+# It is known by steps alone when one takes this many times as long as usual; with all of them
+# safe, and for longer than this many of them, it is not even waited for after the order.
+_STILL_STEPS = 2
+_STILL_SAFE_STEPS = 10
 
 
 def margin(job: JobRecord) -> int:
@@ -422,20 +431,32 @@ def is_reached(job: JobRecord, step: int) -> bool:
 def still_from_ns(job: JobRecord, wish: Planned) -> int | None:
     """Return when a restart waits for no more steps, unless one is made before; None: it waits.
 
-    Only what an operator orders at any step, and only where all steps are safe: a rank that hangs
-    makes none, and there is none to lose. A job that is known to stand still makes none safe.
+    Only what an operator orders at any step: whether its ranks hang, evaluate or are in a pause,
+    the last recoverable step stays, and what they do now is not waited for. Ranks that are held
+    after the chosen step only wait for its copies, and so does the restart.
     """
     if not wish.is_at_any_step:
         return None
-    safe = (
-        job.lineage.recoverable_step is not None
-        and job.lineage.recoverable_step == job.lineage.completed_step
-    )
-    waits = [wish.ordered_ns + _STILL_NS] if job.state is JobState.STALLED else []
-    if safe and job.ledger.steps:
-        still_ns = max(_STILL_NS, _STILL_STEPS * usual_step_ns(job))
-        waits.append(job.ledger.steps[-1].end_ns + still_ns)
+    due_ns = wish.ordered_ns + _STILL_NS
+    waits = [due_ns] if job.state is JobState.STALLED else []
+    held = wish.after_step is not None and (job.lineage.last_step or 0) >= wish.after_step
+    if not held and _all_say_to_stand(job):
+        waits.append(due_ns)
+    if job.ledger.steps and not held:
+        last_ns, step_ns = job.ledger.steps[-1].end_ns, usual_step_ns(job)
+        waits.append(max(due_ns, last_ns + max(_STILL_NS, _STILL_STEPS * step_ns)))
+        if job.lineage.recoverable_step == job.lineage.completed_step is not None:
+            waits.append(last_ns + max(_STILL_NS, _STILL_SAFE_STEPS * step_ns))
     return min(waits, default=None)
+
+
+def _all_say_to_stand(job: JobRecord) -> bool:
+    """Return whether every member says that its ranks stand still, whether that is usual or not."""
+    generation, last = job.generation, job.lineage.last_step
+    told = [one.step for one in generation.still.values()]
+    if not told or len(told) + len(generation.finished) < len(generation.members):
+        return False
+    return all(step is None or last is None or last <= step for step in told)
 
 
 def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:

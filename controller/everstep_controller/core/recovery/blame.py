@@ -22,7 +22,7 @@ from everstep_controller.core.model.incident import (
 from everstep_controller.core.model.job import Cause, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import jobs_of_node
-from everstep_controller.core.recovery import bearing, causes
+from everstep_controller.core.recovery import backoff, bearing, causes
 from everstep_controller.core.recovery.bearing import RanksFault
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
@@ -33,11 +33,13 @@ _FROM_RANKS = frozenset({Cause.PROCESS, Cause.COLLECTIVE})
 # Parts of an incident that explain what ranks died of soon before or after.
 _FROM_OUTSIDE = (Cause.NODE, Cause.FINDING, Cause.LAUNCHER, Cause.OPERATOR)
 
-# What ends a generation that no program does: a node that is lost or broken, and people's orders.
+# What ends a generation that no program does: a node that is lost or broken, a launcher that
+# somebody ends, and people's orders.
 NOT_THE_PROGRAM = frozenset(
     {
         Cause.NODE,
         Cause.FINDING,
+        Cause.LAUNCHER,
         Cause.OPERATOR,
         Cause.DRAIN,
         Cause.MAINTENANCE,
@@ -72,9 +74,12 @@ def judge_end(turn: Reconciliation, job: JobRecord) -> None:
     evidence = _evidence(turn, job, incident, job.generation.number)
     judgement = hung or causes.judge(evidence)
     if hung is None:
-        judgement = replace(judgement, attempt=_may_be_program(job, judgement))
+        # A launcher that is gone was ended by somebody, and comes back by somebody's hand.
+        outside = judgement.outside or job.generation.cause is Cause.LAUNCHER
+        judgement = replace(judgement, attempt=_may_be_program(job, judgement), outside=outside)
     past.append(judgement)
     del past[:-JUDGEMENTS_MAX]
+    backoff.note_end(turn, job, judgement)
     if hung is None and causes.counts_against_node(evidence, judgement):
         _strike(turn, job, judgement)
     _act(turn, job, incident, judgement)
@@ -82,7 +87,8 @@ def judge_end(turn: Reconciliation, job: JobRecord) -> None:
 
 def _may_be_program(job: JobRecord, judgement: Judgement) -> bool:
     """Return whether the program may have ended a generation: nobody else is known to have."""
-    return not judgement.explained and job.generation.cause not in NOT_THE_PROGRAM
+    known = judgement.explained or judgement.outside
+    return not known and job.generation.cause not in NOT_THE_PROGRAM
 
 
 def died_again(job: JobRecord, node: str) -> bool:

@@ -152,6 +152,10 @@ _OF_NODES = frozenset({Side.NODE, Side.HOST, Side.UNKNOWN})
 # Histories in which it is clear that none is.
 _OF_NO_NODE = frozenset({History.AT_ONCE_ON_SEVERAL_NODES})
 
+# Sides of which nothing shows that the program or a node has to do with them, however often they
+# come: ranks that lost one another, where none died before, lost the network between them.
+OUTSIDE = frozenset({Side.TRANSIENT, Side.CONSEQUENCE})
+
 # Kinds of failure that no other attempt can change, when the ranks fail before their first step.
 _NEVER_STARTS = frozenset({"import", "usage"})
 
@@ -211,7 +215,6 @@ def judge(evidence: Evidence) -> Judgement:
     culprit = _culprit(evidence)
     history = history_of(evidence)
     whose, fault = _whose(evidence, culprit, history)
-    # Without a kind, nothing was classified: by an older launcher.
     otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.exit.kind else "{what}")
     if whose is Side.WAITED and evidence.waited_for is not None:
         otherwise = Rule(Remedy.RESTART, "{waited_for}")
@@ -244,6 +247,8 @@ def judge(evidence: Evidence) -> Judgement:
         step=culprit.exit.step,
         nodes=_nodes_of(evidence, culprit),
         explained=fault is not None,
+        # Without a kind, nothing was classified: by an older launcher.
+        outside=whose in OUTSIDE and bool(culprit.exit.kind),
     )
 
 

@@ -19,7 +19,7 @@ from everstep_controller.core.model.job import (
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import claims
-from everstep_controller.core.recovery import blame, pair_tests, placement
+from everstep_controller.core.recovery import backoff, blame, pair_tests, placement
 from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -35,6 +35,7 @@ _WAITING = frozenset(
     {
         JobState.FORMING,
         JobState.WAITING_CAPACITY,
+        JobState.BACKING_OFF,
         JobState.WAITING_STATE,
         JobState.STOPPING,
         JobState.REPLANNING,
@@ -48,7 +49,7 @@ def reconsider(turn: Reconciliation, job: JobRecord) -> None:
         return
     if job.state is JobState.FORMING:
         _form(turn, job)
-    elif job.state is JobState.WAITING_CAPACITY:
+    elif job.state in (JobState.WAITING_CAPACITY, JobState.BACKING_OFF):
         plan(turn, job)
     elif job.state is JobState.WAITING_STATE:
         if may_ask_again(turn.state, job, choose_members(turn.state, job)[0]):
@@ -314,6 +315,9 @@ def plan(turn: Reconciliation, job: JobRecord) -> None:
     if held := _why_put_off(turn, job):
         wait_for_capacity(turn, job, held)
         return
+    if backoff.waits(turn, job):
+        _back_off(turn, job)
+        return
     members, kind = choose_members(turn.state, job)
     if not members:
         able = len(candidates(turn.state, job)) + len(last_resorts(turn.state, job))
@@ -344,6 +348,12 @@ def _why_put_off(turn: Reconciliation, job: JobRecord) -> str:
     return held
 
 
+def _back_off(turn: Reconciliation, job: JobRecord) -> None:
+    """Have a job wait for its next attempt, and say why, and what to do about that."""
+    if job.state is not JobState.BACKING_OFF:
+        move_job(turn, job, JobEvent.BACKED_OFF, backoff.sentence(turn, job))
+
+
 def _unstopped(job: JobRecord) -> str:
     """Return whose old processes are waited for, as the end of a sentence."""
     left = [name for name, one in job.launchers.items() if one.stale_generation]
@@ -358,6 +368,7 @@ def _begin_generation(
         PlanKind.WAITED if known is PlanKind.WAITED and kind is not PlanKind.REFORM else kind
     )
     restore_point.note_crash(turn, job)
+    turn.drop_timer(f"{TimerKind.BACKOFF}/{job.id}")
     seen = turn.state.generations_seen.get(job.name, SeenGeneration(0)).number
     # Generation numbers that a node may have used on its own, cut off, are not used again.
     newest = max(job.generation.number + job.generation.own_restarts, seen)
@@ -386,6 +397,8 @@ def _taken_last(state: State, job: JobRecord, members: Sequence[str]) -> str:
 
 def _given_up(state: State, job: JobRecord) -> str:
     incident = open_incident(state, job)
+    if incident is not None and (why := backoff.never_reached(job)):
+        return why
     if incident is None or job.recovery.restarts_without_progress < job.spec.restarts_max:
         return ""
     last = job.recovery.judgements[-1].sentence if job.recovery.judgements else incident.message

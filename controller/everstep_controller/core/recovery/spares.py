@@ -25,7 +25,7 @@ _FRESH_NS = 60_000_000_000
 _ANSWER_NS = 180_000_000_000
 
 # Also between two generations: who waits then is a spare that was one before.
-_HAS_SPARES = frozenset({*ACTIVE, JobState.STOPPING, JobState.REPLANNING})
+_HAS_SPARES = frozenset({*ACTIVE, JobState.STOPPING, JobState.BACKING_OFF, JobState.REPLANNING})
 
 # In any other state of its life a node is checked before it takes ranks.
 _CHECKED_HERE = frozenset({NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION})

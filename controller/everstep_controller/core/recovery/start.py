@@ -46,6 +46,7 @@ _UNBEGUN = frozenset(
         JobState.FORMING,
         JobState.REPLANNING,
         JobState.WAITING_CAPACITY,
+        JobState.BACKING_OFF,
         JobState.WAITING_STATE,
         JobState.STOPPING,
     }
@@ -275,6 +276,7 @@ def _stop_stray(turn: Reconciliation, job: JobRecord, event: Reported[RestartedH
 def _adopt(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere]) -> None:
     report = event.report
     node = event.origin.node
+    turn.drop_timer(f"{TimerKind.BACKOFF}/{job.id}")  # its agent has not waited
     job.recovery.plan = PlanKind.IN_PLACE
     job.recovery.restarts += 1
     job.recovery.restarts_without_progress += blame.was_attempt(job)

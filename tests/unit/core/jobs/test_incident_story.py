@@ -154,6 +154,7 @@ def test_only_the_next_plan_avoids_it() -> None:
     assert story.job.generation.members == ["n0", "n2"]
     story.die("n2", "killed", rank=1)
     stop(story, n2=(80,))
+    story.tell(events.TimerDue(f"backoff/{story.job.id}"), after_s=5)
     assert story.job.generation.members == ["n0", "n1"]
 
 

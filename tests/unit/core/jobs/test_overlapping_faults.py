@@ -27,6 +27,8 @@ class _Recovering(Incidents):
     def next_generation(self, *steps: int) -> None:
         """Stop what runs, and make these steps in the next generation."""
         self.stop_all()
+        if self.job.state is JobState.BACKING_OFF:
+            self.tell(events.TimerDue(f"backoff/{self.job.id}"), after_s=5)
         self.choose(None)
         for node in self.job.generation.members:
             phase = reports.PhaseReached(self.job.generation.number, reports.Phase.STARTED)

@@ -108,6 +108,28 @@ def test_the_whole_branch_in_storage_is_the_jobs() -> None:
     assert branch_told(story.job) == (*points, BranchStep(4, 40))
 
 
+def test_steps_of_another_user_are_an_error_also_where_nobody_here_knows_that_job_any_more() -> (
+    None
+):
+    theirs = {**_OURS, "stored_uid": 7}
+    why = StoredStory().refused(**theirs)
+    assert "has steps of job j-3 of another user: use --continue" in why
+    assert "--fresh" in why
+    for way_out in ("continues", "fresh"):
+        assert StoredStory().refused(**theirs, **{way_out: True}) == ""
+    for own in ({"stored_uid": 1}, {"stored_uid": None}, {}):
+        assert StoredStory().refused(**_OURS, **own) == "", own
+
+
+def test_the_controllers_own_word_of_whose_a_job_is_goes_before_that_of_storage() -> None:
+    story = StoredStory()
+    story.storage = story.latest = None
+    story.cancelled(after_s=1)
+    story.storage, story.latest = STORAGE, _NEWEST
+    ours = {"stored_job": story.job.id, "stored_cluster": "c1", "stored_uid": 7}
+    assert story.refused(**ours) == ""
+
+
 def test_what_nobody_can_be_sure_of_is_an_error_and_never_a_start_from_scratch() -> None:
     story = StoredStory()
     story.latest = None

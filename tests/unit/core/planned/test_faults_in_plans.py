@@ -215,16 +215,16 @@ def test_a_job_that_makes_no_steps_is_restarted_when_that_is_sure_not_after_one_
     assert causes(story) == ["operator"]
 
 
-def test_a_job_that_stands_still_waits_where_that_would_cost_steps_or_another_one_was_named() -> (
-    None
-):
+def test_a_job_that_stands_still_waits_ten_seconds_for_copies_and_longer_for_a_named_step() -> None:
     unsafe, named = PlannedStory().begin(), PlannedStory().begin()
     unsafe.train(4)
     unsafe.restart()
     named.restart(at_step=50)
     for story in (unsafe, named):
-        story.tell(events.TimerDue(f"still/{story.job.id}"), after_s=60)
+        story.tell(events.TimerDue(f"still/{story.job.id}"), after_s=9)
         assert story.state_of_job() is JobState.RUNNING
+        story.tell(events.TimerDue(f"still/{story.job.id}"), after_s=60)
+    assert (unsafe.state_of_job(), named.state_of_job()) == (JobState.STOPPING, JobState.RUNNING)
 
 
 def test_of_a_job_that_has_ended_nothing_is_planned_any_more() -> None:

@@ -242,3 +242,108 @@ def test_a_job_that_stands_still_makes_no_step_recoverable_and_is_not_waited_for
     due = story.now_ns + 10 * S
     assert story.job.planned is not None
     assert restarts.still_from_ns(story.job, story.job.planned) == due
+
+
+class _Evaluating(_Beginning):
+    """A job that makes steps, and then none for a while, as in a pause that it declares."""
+
+    def evaluate(self, *, step_s: float = 1.0, for_s: float = 0.0) -> "_Evaluating":
+        self.begin()
+        for step in range(4, 10):
+            self.now_ns += int(step_s * S)
+            self.train(step, saved=min(step, 7))
+        self.now_ns += int(for_s * S)
+        assert self.state_of_job() is JobState.RUNNING
+        assert (self.job.lineage.last_step, self.job.lineage.recoverable_step) == (9, 7)
+        return self
+
+    def stand_still(self) -> None:
+        for node in ("n0", "n1"):
+            word = reports.RanksStandStill(
+                generation=1, step=self.job.lineage.last_step, since_boot_ns=0, usual_ns=S
+            )
+            self.tell(events.Reported(self.origin(node), self.now_ns, word, "j"))
+
+    def order(self, kind: str) -> None:
+        if kind == "stop":
+            self.stop()
+        else:
+            self.restart()
+
+
+@pytest.mark.parametrize("kind", ["restart", "stop"])
+@pytest.mark.parametrize(("step_s", "for_s"), [(1.0, 0.0), (1.0, 600.0), (4.0, 0.1), (20.0, 45.0)])
+def test_an_order_is_carried_out_within_ten_seconds_of_an_evaluation(
+    kind: str, step_s: float, for_s: float
+) -> None:
+    story = _Evaluating().evaluate(step_s=step_s, for_s=for_s)
+    story.order(kind)
+    story.wait_out(9)
+    assert story.state_of_job() is JobState.RUNNING, "copies of its newest step may still arrive"
+    story.wait_out(10)
+    assert story.state_of_job() is JobState.STOPPING
+    assert "no step was made since step 9, and 7 is the newest recoverable" in story.job.reason
+    story.stop_all()
+    if kind == "stop":
+        assert story.ends()
+        assert story.job.lineage.recoverable_step == 7
+    else:
+        assert story.state_of_job() is JobState.REPLANNING
+
+
+def test_copies_that_arrive_meanwhile_end_the_wait() -> None:
+    story = _Evaluating().evaluate(for_s=60)
+    story.restart()
+    story.wait_out(4)
+    story.tell(events.StepRecoverable("j", 1, 9))
+    assert story.state_of_job() is JobState.STOPPING
+    assert "no step was made since step 9, which is recoverable" in story.job.reason
+
+
+def test_where_all_nodes_say_that_ranks_stand_still_long_steps_are_not_waited_for() -> None:
+    story = _Evaluating().evaluate(step_s=60)
+    story.restart()
+    story.stand_still()
+    story.wait_out(9)
+    assert story.state_of_job() is JobState.RUNNING
+    story.wait_out(10)
+    assert story.state_of_job() is JobState.STOPPING
+
+
+def test_a_step_of_the_usual_length_is_not_cut_off() -> None:
+    story = _Evaluating().evaluate(step_s=15)
+    story.restart()
+    planned = story.job.planned
+    assert planned is not None
+    assert planned.after_step is not None
+    for step in range(10, planned.after_step + 1):
+        begun_ns = story.now_ns
+        story.wait_out(15)
+        assert story.state_of_job() is JobState.RUNNING, step
+        story.now_ns = begun_ns + 15 * S
+        story.train(step, saved=step)
+    assert story.state_of_job() is JobState.STOPPING
+    assert f"step {planned.after_step} is recoverable" in story.job.reason
+
+
+def test_ranks_that_are_held_after_the_chosen_step_wait_for_its_copies() -> None:
+    story = _Evaluating().evaluate()
+    story.restart()
+    planned = story.job.planned
+    assert planned is not None
+    assert planned.after_step is not None
+    story.train(*range(10, planned.after_step + 1), saved=7)
+    story.stand_still()
+    story.wait_out(120)
+    assert story.state_of_job() is JobState.RUNNING
+    story.tell(events.StepRecoverable("j", 1, planned.after_step))
+    assert story.state_of_job() is JobState.STOPPING
+    assert f"step {planned.after_step} is recoverable" in story.job.reason
+
+
+def test_a_named_step_is_waited_for_through_an_evaluation() -> None:
+    story = _Evaluating().evaluate(for_s=60)
+    story.restart(at_step=12)
+    story.stand_still()
+    story.wait_out(60)
+    assert story.state_of_job() is JobState.RUNNING

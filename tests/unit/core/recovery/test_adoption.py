@@ -72,7 +72,9 @@ class Away(Story):
         self.connect("n1")
         self.connect("n0", jobs=(JobOnNode("j", generation, True, planned),))
 
-    def die(self, generation: int, at_ns: int, exception: str = BOOM) -> list[actions.Action]:
+    def die(
+        self, generation: int, at_ns: int, exception: str = BOOM, kind: str = "exception"
+    ) -> list[actions.Action]:
         return self.tell(
             events.Reported(
                 self.origin("n0"),
@@ -83,7 +85,7 @@ class Away(Story):
                     exit_code=1,
                     signal=0,
                     last_line="",
-                    kind="exception",
+                    kind=kind,
                     exception=exception,
                     step=10,
                 ),
@@ -153,6 +155,18 @@ def test_the_running_generation_is_adopted_and_nothing_is_started_or_stopped_aga
     assert story.tell(stopped) == []
     assert (story.job.generation.number, story.job.state) == (2, JobState.RUNNING)
     assert not [a for a in story.core.due(story.now_ns) if isinstance(a, actions.StopGeneration)]
+
+
+def test_an_agent_that_has_not_waited_leaves_no_wait_behind() -> None:
+    story = Away()
+    died_ns = story.now_ns + 10 * S
+    story.restart_controller(3)
+    for after in (1, 2):
+        story.die(after, died_ns + after * S, kind="storage")
+        story.restarted(after, died_ns + after * S + S // 2)
+    assert (story.job.generation.number, story.job.state) == (3, JobState.STARTING)
+    assert story.job.recovery.outside_ends == 2
+    assert f"backoff/{story.job.id}" not in story.core.state.timers
 
 
 def test_the_incident_and_its_time_are_in_the_ledger_as_they_were() -> None:

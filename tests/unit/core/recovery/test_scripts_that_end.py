@@ -89,15 +89,18 @@ def test_a_script_that_exits_before_its_first_step_ends_the_job_and_blames_no_no
     assert [node.strikes for node in story.core.state.nodes.values()] == [[], [], []]
 
 
+_WORDS = ("one", "two", "three")
+
+
 def test_a_crash_loop_after_progress_is_bounded_from_the_newest_step_on() -> None:
     story = Incidents()
     story.run()
     for number in range(3):
-        story.again("n0", "killed", step=number)
+        story.again("n0", "exception", exception=f"ValueError: {_WORDS[number]}", step=number)
         assert story.job.state is JobState.STARTING, number
         story.progress(number + 1)
     assert story.job.recovery.restarts_without_progress == 0
-    for _ in range(3):
-        story.again("n0", "killed", step=3)
+    for word in _WORDS:
+        story.again("n0", "exception", exception=f"OSError: {word}", step=3)
     assert story.job.state is JobState.ENDED
     assert "given up after 2 restarts without a new step; the last fault: " in story.job.reason
