@@ -7,7 +7,7 @@ program that a daemon starts, in its sandbox.
 import json
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -28,8 +28,6 @@ pytestmark = [
     ),
     pytest.mark.skipif(bool(denies_containers()), reason=denies_containers()),
 ]
-RecordProperty = Callable[[str, object], None]
-
 _EXAMPLE = "everstep-job.service"
 _PATIENCE_S = 150.0
 # As a rule after 5 s, and each test prints its figure: two processors that others use as well may
@@ -105,7 +103,7 @@ def _install_job(box: Box, job: str) -> None:
 
 @pytest.mark.parametrize("job", _JOBS)
 def test_a_stopped_rank_of_an_unchanged_script_is_judged_and_its_job_trains_on(
-    pair: Pair, job: str, record_property: RecordProperty, capsys: pytest.CaptureFixture[str]
+    pair: Pair, job: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     last = pair.boxes[_JOBS[job].members[-1]]
     # So many that the launchers have learned how long nothing may happen: where no rank prints its
@@ -118,7 +116,6 @@ def test_a_stopped_rank_of_an_unchanged_script_is_judged_and_its_job_trains_on(
     # It begins at step 0 again: a script that saves nothing.
     eventually(lambda: _steps(pair, job) > before + 20 or None, _PATIENCE_S, "no new step")
     judged_s = _judged_s(pair, job, stopped_ns)
-    record_property("judged_s", judged_s)
     with capsys.disabled():
         print(f"\n{job}: judged {judged_s:.1f} s after its rank was stopped")
     assert judged_s < _JUDGED_S
@@ -135,10 +132,11 @@ def test_no_daemon_was_refused_anything_and_no_judge_failed(pair: Pair) -> None:
 
 
 def test_all_of_it_took_minutes(
-    pair: Pair, begun_s: float, record_property: RecordProperty
+    pair: Pair, begun_s: float, capsys: pytest.CaptureFixture[str]
 ) -> None:
     took_s = time.monotonic() - begun_s
-    record_property("took_s", took_s)
+    with capsys.disabled():
+        print(f"\nall of it took {took_s:.0f} s")
     assert took_s < _ALL_S, f"{took_s:.0f} s with {len(pair.boxes)} machines"
 
 
