@@ -1,4 +1,4 @@
-"""Storage that is away for a while kills ranks again and again: the job waits for it, and goes on."""
+"""Storage that is away for a while kills ranks again and again: the job waits, and goes on."""
 
 from dataclasses import dataclass, field
 
