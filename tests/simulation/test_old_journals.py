@@ -262,3 +262,67 @@ def test_a_job_that_has_ended_since_the_backup_has_ended_by_the_word_of_its_agen
     assert job.state is JobState.ENDED, (job.state, job.reason)
     assert "had lost that" in job.reason
     assert job.ending.succeeded == ("train" in cluster.over)
+
+
+class AtTheEnd(HaltsFirst):
+    """Besides all else: something happens as the job ends, before anybody hears of it."""
+
+    def __init__(self, then: Callable[[SimulatedCluster], None]) -> None:
+        super().__init__()
+        self._then: Callable[[SimulatedCluster], None] | None = then
+
+    def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
+        super().__call__(cluster, event)
+        job = cluster.job
+        if job is not None and job.state is JobState.ENDED and self._then is not None:
+            then, self._then = self._then, None
+            then(cluster)
+
+
+def _lose_with_ends(cluster: SimulatedCluster, rng: random.Random, kept: int) -> None:
+    """Put a backup back while launchers are told that their job has ended: some do not hear it.
+
+    Of the others, who remember the end, some are away while the journal is rebuilt.
+    """
+    there = cluster.launchers_of("train")
+    unheard = rng.sample(there, rng.choice((1, 1, 2)))
+    for name in unheard:
+        cluster.fleet.nodes[name].lag.by_ns = 5 * SECOND
+    away = [name for name in there if name not in unheard and rng.random() < 0.5]
+
+    def put_back() -> None:
+        cluster.restore_backup(kept)
+        for name in unheard:
+            cluster.fleet.nodes[name].lag.by_ns = 0
+        for name in away:
+            cluster.cut_off(name)
+            cluster.time.after(rng.uniform(20, 120), partial(cluster.return_node, name))
+        cluster.time.after(rng.uniform(2, 6), cluster.recover)
+
+    cluster.time.after(rng.uniform(0.02, 0.4), put_back)
+
+
+@pytest.mark.parametrize("known", [False, True], ids=["lost job", "known job"])
+@pytest.mark.parametrize("seed", seeds(6, 150))
+def test_a_launcher_that_did_not_hear_the_end_before_the_journal_was_lost_is_told_it(
+    seed: int, known: bool
+) -> None:
+    rng, kept = random.Random(seed), [FIRST_ROWS]
+
+    def back_up() -> None:
+        kept[0] = len(cluster.controller.journal)
+
+    check = AtTheEnd(lambda cluster: _lose_with_ends(cluster, rng, kept[0]))
+    cluster = SimulatedCluster(seed, Shape(nodes=5, nodes_min=4, nodes_max=4, steps=20), check)
+    if known:
+        cluster.time.after(rng.uniform(2, 14), back_up)
+    if rng.random() < 0.3:
+        cluster.time.after(rng.uniform(6, 14), partial(cluster.cancel, 30.0))
+    cluster.run(END_S)
+    cluster.time.run(cluster.time.now_ns / SECOND + LATER_S, lambda: False)
+    assert cluster.launchers_of("train") == []
+    told = [one for node in cluster.fleet.nodes.values() for one in node.ended.values()]
+    assert len({one.job_id for one in told}) == 1
+    assert len({one.succeeded for one in told}) == 1, told
+    assert all(job.state is JobState.ENDED for job in cluster.controller.core.state.jobs.values())
+    assert set(cluster.ranks.completed) == set(range(20)) or not told[0].succeeded
