@@ -282,13 +282,14 @@ class AtTheEnd(HaltsFirst):
 def _lose_with_ends(cluster: SimulatedCluster, rng: random.Random, kept: int) -> None:
     """Put a backup back while launchers are told that their job has ended: some do not hear it.
 
-    Of the others, who remember the end, some are away while the journal is rebuilt.
+    Of the others, who remember the end, some are away while the journal is rebuilt, but not all.
     """
     there = cluster.launchers_of("train")
     unheard = rng.sample(there, rng.choice((1, 1, 2)))
     for name in unheard:
         cluster.fleet.nodes[name].lag.by_ns = 5 * SECOND
-    away = [name for name in there if name not in unheard and rng.random() < 0.5]
+    heard = [name for name in there if name not in unheard]
+    away = [name for name in heard[1:] if rng.random() < 0.5]
 
     def put_back() -> None:
         cluster.restore_backup(kept)

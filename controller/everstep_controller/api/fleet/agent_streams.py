@@ -258,8 +258,7 @@ class AgentStreams:
                 self._intake.reject(None, rejection, self._runtime.now_ns())
             raise
         # As a rule none is news, and each would be in the journal as often as its agent comes back.
-        ends = news_of_ends(self._runtime.state, event.ended_jobs)
-        return replace(event, ended_jobs=ends)
+        return replace(event, ended_jobs=news_of_ends(self._runtime.state, event))
 
     def _judge(self, event: NodeConnected) -> HelloVerdict:
         return agent_identity.judge_hello(self._runtime.state, event, self._runtime.now_ns())

@@ -5,6 +5,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core import events
 from everstep_controller.core.events import RecoveryBegun
 from everstep_controller.core.jobs import (
+    lost_ends,
     lost_jobs,
     membership,
     progress,
@@ -138,6 +139,7 @@ def recovery_over(turn: Turn, _: str) -> None:
     turn.mark_fleet()
     state = turn.state
     state.term = max(state.term, state.highest_term_seen) + 1
+    lost_ends.believe(state, state.lost_ends)
     state.former_agents.clear()
     agent_identity.choose_cluster(turn)
     state.halted, state.recovering = "", False

@@ -79,7 +79,8 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
     stale_generation = 0 if current else report.running_generation
     kept = why_ineligible(state, state.nodes[node])
     job.overdue.pop(node, None)
-    job.term = state.term
+    if report.job_id != job.id:
+        job.term = state.term  # one that did not hear of the end of its job says whose it is
     job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
     note_node(state, node, job)
     if not current and _counts_on(job, node):
@@ -165,6 +166,10 @@ def _new_job(
         reason=_first_reason(event.report),
         first_number=lost_jobs.first_number(turn.state) if told else 0,
     )
+    kept = turn.state.lost_ends.pop(job.id, None)
+    if kept is not None:
+        job.ending.remembered, job.ending.remembered_by = kept.told, kept.told_by
+        job.ending.remembered_term, job.ending.newest_seen = kept.seen_term, kept.newest_seen
     add_job(turn.state, job)
     if before is not None and before.state is not JobState.ENDED:
         identity.await_end(turn, job, before)

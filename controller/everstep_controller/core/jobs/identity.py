@@ -12,7 +12,7 @@ from everstep_common.job_ids import job_id_of, number_of_job
 from everstep_common.reports import JobOnNode, LauncherJoined, StoredStep
 from everstep_controller.core.events import RecoveryStepChosen, Reported
 from everstep_controller.core.fleet.incidents import forget_incidents
-from everstep_controller.core.jobs import orders, restore_point
+from everstep_controller.core.jobs import lost_ends, orders, restore_point
 from everstep_controller.core.jobs.stored_state import branch_of
 from everstep_controller.core.model.job import (
     JobRecord,
@@ -44,12 +44,13 @@ def told_id(state: State, event: Reported[LauncherJoined]) -> str:
     name, lost = event.job, state.lost_jobs.get(event.job)
     told = event.report.job_id or (lost.id if lost is not None else "")
     known = number_of_job(told, name) is None or told in state.jobs
-    return "" if known else told
+    return "" if known or lost_ends.end_of(state, name, told) is not None else told
 
 
 def new_id(state: State, name: str) -> str:
     """Return the id of a new job."""
-    number = max(state.event_count, _newest_number(state, name) + 1)
+    lost, _ = lost_ends.newest_of_name(state, name)
+    number = max(state.event_count, _newest_number(state, name) + 1, lost + 1)
     while job_id_of(name, number) in state.names:  # there is a job of this very name
         number += 1
     return job_id_of(name, number)
@@ -64,14 +65,17 @@ def job_told(state: State, name: str, job_id: str) -> JobRecord | None:
 def is_over(state: State, name: str, job_id: str) -> bool:
     """Return whether the job of this id is over, by the word of a launcher that says it is of it.
 
-    One that is not known here is over if it was forgotten, or is older than the newest of its name
-    that has begun; one that is newer is not, for this journal is older than it.
+    One that is not known here is over if it was forgotten, if agents remember its end, or if it is
+    older than the newest of its name that has begun; one that is newer is not, for this journal is
+    older than it.
     """
     job = job_told(state, name, job_id)
     if job is not None:
         return job.state is JobState.ENDED
     number, newest = number_of_job(job_id, name), state.job(name)
     begun = newest is not None and newest.lineage.started
+    if lost_ends.end_of(state, name, job_id) is not None:
+        return True
     return number is not None and (
         number <= state.forgotten_through or (begun and number < _newest_number(state, name))
     )
@@ -179,6 +183,9 @@ def begin(turn: Reconciliation, job: JobRecord, before: JobRecord | None) -> Non
         # Generations of a name never repeat, so what an old job left behind stays fenced off.
         job.generation.number = max(job.generation.number, before.generation.number)
         _note_another_user(turn, job, before)
+    if not job.first_number:
+        _, lost = lost_ends.newest_of_name(turn.state, job.name)
+        job.generation.number = max(job.generation.number, lost)
     own = _newest_of_user(turn.state, job)
     if own is not None:
         take_over_state(turn, job, own)

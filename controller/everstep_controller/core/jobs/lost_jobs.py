@@ -37,6 +37,16 @@ def begin_anew(state: State) -> None:
             del state.named_ranks[job.name]  # the journal has it, and knows its members
 
 
+def is_gone_on_with(job: JobRecord) -> bool:
+    """Return whether a generation of a job was planned since the journal was rebuilt, or ever."""
+    return not job.first_number or job.generation.number >= job.first_number
+
+
+def is_unbegun(job: JobRecord) -> bool:
+    """Return whether a job that was lost has begun nothing here: its nodes are not known."""
+    return bool(job.first_number) and not job.lineage.started
+
+
 def stop_what_runs(state: State, job: JobRecord) -> None:
     """Have launchers take no ranks before those of a generation are gone that was lost."""
     named, number = state.named_ranks.get(job.name), job.generation.number

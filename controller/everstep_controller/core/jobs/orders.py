@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence, Set
 
+from everstep_common.job_ids import number_of_job
 from everstep_controller.core.actions import (
     Action,
     EndJob,
@@ -13,6 +14,7 @@ from everstep_controller.core.actions import (
     StartGeneration,
     StopGeneration,
 )
+from everstep_controller.core.jobs import lost_ends
 from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.jobs.restore_point import choose_step
 from everstep_controller.core.model.job import JobRecord, JobState
@@ -173,17 +175,31 @@ def end(job: JobRecord, node: str) -> EndJob:
 
 def orphan_end(state: State, name: str, node: str, job_id: str) -> EndJob:
     """Return the order to end a launcher of a job that ended while it was away."""
-    ended, newest = state.jobs.get(job_id), state.names.get(name)
-    how = "how, is not known any more" if ended is None else ended.reason
+    ended, lost = state.jobs.get(job_id), lost_ends.end_of(state, name, job_id)
+    how, succeeded, unsaved = "how, is not known any more", False, False
+    if ended is not None:
+        how, succeeded, unsaved = ended.reason, ended.ending.succeeded, ended.ending.unsaved
+    elif lost is not None and lost.told is not None:
+        why = lost.told.reason or "why, is not known"
+        how = f"{why}, as the agent of {lost.told_by} remembers: the journal had lost that"
+        succeeded, unsaved = lost.told.succeeded, lost.told.unsaved
     since = f"; another job has the name {name} since, see 'everstep job {name}'"
+    since *= _has_next(state, name, job_id)
     return EndJob(
         id=f"{job_id}/late/{node}",
         node=node,
-        reason=f"it ended while this launcher was away ({how}){since * (newest != job_id)}",
+        reason=f"it ended while this launcher was away ({how}){since}",
         job=name,
-        succeeded=ended is not None and ended.ending.succeeded,
+        succeeded=succeeded,
+        unsaved=unsaved,
         job_id=job_id,
     )
+
+
+def _has_next(state: State, name: str, job_id: str) -> bool:
+    """Return whether a job of the name has begun after another one."""
+    newest, number = state.names.get(name, job_id), number_of_job(job_id, name)
+    return newest != job_id and (number_of_job(newest, name) or 0) > (number or 0)
 
 
 def forget(job: JobRecord, node: str) -> ForgetJob:

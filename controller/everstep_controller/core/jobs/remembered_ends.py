@@ -1,27 +1,30 @@
 """Remembered ends: a restored journal learns from agents which of its jobs have ended since.
 
 An agent remembers for a day which jobs it was told to end. Its word is about one job, by its id,
-from nodes that the job has to do with. It counts for nothing once somebody has gone on with that
-job: an agent has seen a newer generation of it, or a launcher has joined it in a newer term. Nor
+from nodes that the job has to do with; of a job that was lost nobody knows these. It counts for
+nothing once somebody has gone on with that job: an agent has seen a newer generation of it, one was
+planned, or in a newer term a launcher has joined it that did not say already that it is of it. Nor
 does the word of an agent that was away in a newer term than it has seen: a journal may have been
 restored then, and gone on with the job.
 """
-
-from collections.abc import Iterable
 
 from everstep_common.endings import is_by_user
 from everstep_common.reports import EndedJob
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.core.fleet.incidents import open_incident
-from everstep_controller.core.jobs import adoption, ending
+from everstep_controller.core.jobs import adoption, ending, lost_ends, lost_jobs
+from everstep_controller.core.jobs.lost_ends import Word
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.turn import Reconciliation, Turn
 
 
-def news_of_ends(state: State, told: Iterable[EndedJob]) -> tuple[EndedJob, ...]:
-    """Return which of the ends that an agent remembers are of jobs that go on by this journal."""
-    return tuple(one for one in told if _is_news(state, one))
+def news_of_ends(state: State, event: NodeConnected) -> tuple[EndedJob, ...]:
+    """Return which ends that an agent remembers are of jobs that go on, or are not known, here."""
+    told = event.ended_jobs
+    return tuple(
+        one for one in told if _is_news(state, one) or lost_ends.is_news(state, event, one)
+    )
 
 
 def _is_news(state: State, told: EndedJob) -> bool:
@@ -32,32 +35,25 @@ def _is_news(state: State, told: EndedJob) -> bool:
 
 
 def note_ends(turn: Turn, event: NodeConnected) -> None:
-    """Take what an agent says of jobs that go on by this journal, and remembers to have ended."""
+    """Take what an agent says of jobs, and which it remembers to have ended."""
     state = turn.state
+    lost_ends.note_generations(state, event.jobs, turn.now_ns)
+    lost_ends.note_ends(state, event, turn.now_ns)
     for seen in event.jobs:
         job = state.jobs.get(seen.job_id)
         if job is not None and job.state is not JobState.ENDED:
             job.ending.newest_seen = max(job.ending.newest_seen, seen.generation)
-    for told in news_of_ends(state, event.ended_jobs):
+    for told in event.ended_jobs:
+        if not _is_news(state, told):
+            continue
         job = state.jobs[told.job_id]
-        if _concerns(job, event.node) and _weighs_more(job, told, event):
-            job.ending.remembered, job.ending.remembered_by = told, event.node
-            job.ending.remembered_term = event.highest_term
+        if _concerns(job, event.node) or lost_jobs.is_unbegun(job):
+            end = job.ending
+            known = Word(end.remembered, end.remembered_by, end.remembered_term)
+            word = lost_ends.put_together(state, known, lost_ends.word_of(event, told))
+            end.remembered, end.remembered_by, end.remembered_term = word
         if has_ended(state, job) and not state.halted:
             turn.mark_job(job.id)
-
-
-def _weighs_more(job: JobRecord, told: EndedJob, event: NodeConnected) -> bool:
-    """Return whether a word says more of an end than what is known of it.
-
-    What an agent says again has the weight of when it said so first: it has been welcomed since.
-    """
-    known, by = job.ending.remembered, job.ending.remembered_by
-    if known is None:
-        return True
-    new, old = (told.term, told.generation), (known.term, known.generation)
-    heard = by == event.node and new == old
-    return not heard and (*new, event.highest_term) > (*old, job.ending.remembered_term)
 
 
 def _concerns(job: JobRecord, node: str) -> bool:
@@ -72,7 +68,11 @@ def has_ended(state: State, job: JobRecord) -> bool:
         return False
     if job.ending.remembered_term < state.highest_term_seen:
         return False  # it was away in that term, and whoever was there may have gone on
-    return told.term >= job.term and told.generation >= job.ending.newest_seen
+    newest = job.ending.newest_seen
+    if job.first_number and (lost_jobs.is_unbegun(job) or lost_jobs.is_gone_on_with(job)):
+        newest = max(newest, job.generation.number)
+    gone_on = told.term < job.term or told.generation < newest
+    return not gone_on and not lost_ends.is_newer_elsewhere(state, told)
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:

@@ -6,6 +6,7 @@ An agent is known by the id of its outbox, which it makes when it first starts o
 from dataclasses import dataclass, field
 from enum import Enum
 
+from everstep_common.reports import EndedJob
 from everstep_controller.core.model.snapshots import StepKey
 
 
@@ -47,6 +48,23 @@ class LostJob:
     generation: SeenGeneration
     # Generation and step that it began from, where its agent has begun it and said so.
     began_from: StepKey | None = None
+
+
+@dataclass(slots=True)
+class LostEnd:
+    """What agents say of a job that a journal does not know: how it ended, its newest generation.
+
+    That may be newer than the one after which it ended, as far as is known: then it goes on.
+    """
+
+    heard_ns: int
+    told: EndedJob | None = None
+    told_by: str = ""
+    # The newest term that an agent had seen which told it.
+    seen_term: int = 0
+    # It was told while the controller acted on nothing: a rebuilt journal knows this end.
+    rebuilt: bool = False
+    newest_seen: int = 0
 
 
 @dataclass(slots=True)

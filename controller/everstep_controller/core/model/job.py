@@ -509,7 +509,8 @@ class JobRecord:
     launchers: dict[str, Launcher] = field(default_factory=dict)
     # How many there were when all of them were told last, while it is forming.
     launchers_told: int = 0
-    # The newest term in which a launcher joined it, or a generation of it was started.
+    # The newest term in which a launcher joined it that did not name it, or a generation of it was
+    # started.
     term: int = 0
     # Numbers below this one another journal may have given to generations of it; 0: none has.
     first_number: int = 0

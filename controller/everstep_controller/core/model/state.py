@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from everstep_common.job_ids import number_of_job
 from everstep_common.reports import LauncherJoined
 from everstep_controller.core.model.agents import (
+    LostEnd,
     LostJob,
     NamedRanks,
     RefusedAgent,
@@ -140,6 +141,9 @@ class State:
     generations_seen: dict[str, SeenGeneration] = field(default_factory=dict)
     # By its name, a job that the journal had lost and agents told of while it was rebuilt.
     lost_jobs: dict[str, LostJob] = field(default_factory=dict)
+    # By the ids of jobs that are not known here, what agents say of their ends; those that were
+    # heard of last are the last.
+    lost_ends: dict[str, LostEnd] = field(default_factory=dict)
     # By the name of a job, where its newest generation ran when the journal was rebuilt that had
     # lost it; until the next one is planned. And until when agents may still come back that the
     # newest start of this controller, or the end of a recovery, has cut off.

@@ -186,7 +186,7 @@ def _what_is_newer(state: State, event: NodeConnected) -> str:
     if term > state.term or (term == state.term and not _was_welcomed(state, event)):
         return f"term {term}, which is not of this journal"
     for seen in event.jobs:
-        if _was_forgotten(state, seen) or is_awaited(state, seen):
+        if _was_forgotten(state, seen) or is_awaited(state, seen) or _has_ended(state, seen):
             continue
         # Another job of the name may have begun here; its generations are not this one's.
         job = None if _is_unknown(state, seen) else state.job(seen.job)
@@ -216,6 +216,14 @@ def _was_forgotten(state: State, seen: JobOnNode) -> bool:
     return (
         number is not None and number <= state.forgotten_through and seen.job_id not in state.jobs
     )
+
+
+def _has_ended(state: State, seen: JobOnNode) -> bool:
+    """Return whether a rebuilt journal knows of a lost job that it ended after a generation."""
+    kept = state.lost_ends.get(seen.job_id)
+    if kept is None or kept.told is None or not kept.rebuilt:
+        return False
+    return seen.job == kept.told.job and seen.generation <= kept.told.generation
 
 
 def is_awaited(state: State, seen: JobOnNode) -> bool:

@@ -45,8 +45,17 @@ class Restored(Story):
         *told: EndedJob,
         jobs: tuple[JobOnNode, ...] = (),
         highest_term: int = 9,
-    ) -> None:
-        hello = events.NodeConnected(
+    ) -> list[actions.Action]:
+        return self.tell(self.hello(node, told, jobs, highest_term))
+
+    def hello(
+        self,
+        node: str,
+        told: tuple[EndedJob, ...],
+        jobs: tuple[JobOnNode, ...] = (),
+        highest_term: int = 9,
+    ) -> events.NodeConnected:
+        return events.NodeConnected(
             node=node,
             boot_id="1",
             agent_version="0.1.0",
@@ -58,7 +67,6 @@ class Restored(Story):
             jobs=jobs,
             ended_jobs=told,
         )
-        self.tell(hello)
 
     def ends(self) -> bool:
         """Return whether the newest job has ended by now."""
@@ -151,7 +159,7 @@ def test_a_job_that_was_gone_on_with_in_a_newer_term_goes_on() -> None:
     story = Restored()
     story.recover()
     story.hear("n0")
-    story.join_as("n0", story.old)
+    story.join_as("n0", "")
     assert story.job.term == story.core.state.term
     story.hear("n1", replace(story.told, term=story.job.term - 1))
     assert not story.ends()
@@ -175,6 +183,29 @@ def test_an_agent_that_was_away_since_may_not_know_that_the_job_was_gone_on_with
     # One that was there says so as well.
     story.hear("n1", story.told, highest_term=12)
     assert story.ends()
+
+
+def test_a_launcher_that_did_not_hear_of_the_end_is_told_also_where_it_comes_first() -> None:
+    story = Restored()
+    story.hear("n2")
+    story.recover()
+    story.hear("n1")
+    story.hear("n0")
+    story.join_as("n0", story.old)
+    assert story.job.state is JobState.WAITING_CAPACITY
+    done = story.hear("n1", story.told)
+    assert (story.job.state, story.job.outcome) == (JobState.ENDED, Outcome.SUCCEEDED)
+    assert [one.succeeded for one in done if isinstance(one, actions.EndJob)] == [True]
+
+
+def test_what_agents_say_of_one_end_is_put_together() -> None:
+    story = Restored()
+    late = replace(story.told, generation=1, term=12, succeeded=False, reason="not known any more")
+    story.hear("n0", story.told)
+    story.hear("n1", late)
+    story.recover()
+    assert (story.job.state, story.job.outcome) == (JobState.ENDED, Outcome.SUCCEEDED)
+    assert "of n0 remembers" in story.job.reason
 
 
 @pytest.mark.parametrize("known", [True, False])
@@ -221,8 +252,8 @@ def test_what_nodes_keep_of_a_job_that_failed_is_there_for_the_next_of_its_name(
 
 def test_of_what_agents_remember_only_what_is_news_is_journaled() -> None:
     story = Restored()
-    others = replace(story.told, job_id="j-77"), replace(story.told, job="k"), story.told
-    assert news_of_ends(story.core.state, others) == (story.told,)
+    others = replace(story.told, job_id="j-x"), replace(story.told, job="k"), story.told
+    assert news_of_ends(story.core.state, story.hello("n0", others)) == (story.told,)
     story.hear("n0", story.told)
     story.recover()
-    assert news_of_ends(story.core.state, others) == ()
+    assert news_of_ends(story.core.state, story.hello("n0", others)) == ()
