@@ -304,7 +304,7 @@ def _lose_with_ends(cluster: SimulatedCluster, rng: random.Random, kept: int) ->
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["lost job", "known job"])
-@pytest.mark.parametrize("seed", seeds(6, 150))
+@pytest.mark.parametrize("seed", seeds(6, 100))
 def test_a_launcher_that_did_not_hear_the_end_before_the_journal_was_lost_is_told_it(
     seed: int, known: bool
 ) -> None:
