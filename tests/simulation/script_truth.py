@@ -14,7 +14,10 @@ from everstep_sim.unchanged import ScriptHistory, TrueStep
 # The excess of so many steps after a start is warm-up; what is usual is known from so many on.
 _WARM_UP, _KNOWN, _NEWEST = 3, 5, 101
 # From the fault to the processes of the next generation: nothing that the script sees.
-_STAGES = ("inc.detect", "inc.diagnose", "inc.drain", "inc.schedule", "inc.env", "inc.capacity")
+_STAGES = tuple(
+    f"inc.{name}"
+    for name in ("detect", "diagnose", "drain", "backoff", "schedule", "env", "capacity")
+)
 _RESTART = "inc.* before the processes"
 _FIRST = ("init.queue", "init.env")
 _BEGIN = "init.* before the processes"
