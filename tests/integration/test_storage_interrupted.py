@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from everstep_agent.storage.backends.folder import FolderBackend
@@ -50,6 +51,32 @@ def _latest(folder: Path) -> tuple[int, StepKey]:
     found = json.loads((folder / "demo/latest").read_text())
     target = found["target"]
     return found["generation"], StepKey(target["generation"], target["step"])
+
+
+def test_what_is_left_of_a_beginning_is_taken_away_once_there_is_one(tmp_path: Path) -> None:
+    _write(tmp_path, 1, 3)
+    mine = tmp_path / "demo/gen-1"
+    left = mine / ".began.json.0123456789abcdef.tmp"
+    left.touch()
+    _depot(tmp_path).move_latest(1, lambda *_: None)
+    assert left.exists()  # another member may be about to name it
+    _depot(tmp_path).write_beginning(1, b"{}", replaces=False)
+    _depot(tmp_path).move_latest(1, lambda *_: None)
+    assert [path.name for path in mine.iterdir() if path.is_file()] == ["began.json"]
+
+
+def test_members_that_begin_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    _write(tmp_path, 1, 3)
+
+    def begin(number: int) -> None:
+        for generation in range(2, 22):
+            content_ = b"%d" % number
+            _depot(tmp_path).write_beginning(generation, content_, replaces=False)
+            _depot(tmp_path).move_latest(generation, lambda *_: None)
+
+    with ThreadPoolExecutor(4) as members:
+        list(members.map(begin, range(4)))
+    assert list(tmp_path.rglob("*.tmp")) == []
 
 
 def test_a_copy_is_read_back_with_the_bytes_between_its_shards(tmp_path: Path) -> None:

@@ -64,11 +64,15 @@ def revoke_older(root: int, generation: int) -> None:
         pointer = _POINTERS.fullmatch(found)
         if pointer and int(pointer[1]) <= generation:
             remove_if_present(root, found)
-    for older in list_generations(root):
-        if older < generation:
-            with subfolder(root, f"gen-{older}") as folder:
+    for number in list_generations(root):
+        if number > generation:
+            continue
+        with subfolder(root, f"gen-{number}") as folder:
+            # Of its own only what came too late: another member may be writing the first one.
+            if number < generation or BEGINNING in os.listdir(folder):
                 for left in list(leftover_files(folder, BEGINNING)):
                     remove_if_present(folder, left)
+            if number < generation:
                 empty_trash(folder)
 
 

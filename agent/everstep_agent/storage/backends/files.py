@@ -141,6 +141,10 @@ def make_once(folder: int, name: str, content: bytes) -> None:
         with contextlib.suppress(FileExistsError):
             os.link(unnamed, name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
+    except FileNotFoundError:
+        # Who was quicker takes away what is left of others.
+        if name not in os.listdir(folder):
+            raise
     finally:
         remove_if_present(folder, unnamed)
 
