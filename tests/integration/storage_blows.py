@@ -33,6 +33,8 @@ from integration.vault_world import Node, plan
 
 _WORKER = Path(__file__).with_name("storage_worker_killing.py")
 _TIDY_S = 10.0
+# Storage is looked at first, for 20 s at most where it does not answer.
+_TOLD_S = 60.0
 
 
 def interpreter(folder: Path) -> str:
@@ -126,8 +128,9 @@ class StoredJob:
         asked = join_message(storage=place, running_generation=self._running)
         assert await control.ask(asked) == Joined("node-1")
         told = outlet.bodies
-        while len(told("launcher_joined")) == before and not self._struck():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)  # an agent that was ended tells nothing
+        async with asyncio.timeout(_TOLD_S):
+            while len(told("launcher_joined")) == before and not self._struck():  # noqa: ASYNC110
+                await asyncio.sleep(0.02)  # an agent that was ended tells nothing
         if self._struck():
             raise ConnectionError
         joined = outlet.bodies("launcher_joined")[-1].launcher_joined
