@@ -15,7 +15,7 @@ from everstep_controller.core.model.agents import LostEnd, RefusalKind
 from everstep_controller.core.model.state import State
 
 # So many jobs are kept, some more than begin in a day under each of 300 names in turn; of those
-# that were heard of longest ago nothing is known any more. A full list is 1 MB of a snapshot.
+# that were heard of longest ago nothing is known any more. A full list is 0.6 MB of a snapshot.
 _KEPT_MAX = 2000
 # As long as agents remember ends.
 _KEPT_NS = 24 * 3600 * 1_000_000_000
