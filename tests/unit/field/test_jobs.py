@@ -9,6 +9,10 @@ from field.observation.records import Redo
 from field.observation.watch import LossWatch
 
 _SCRIPTS = REPOSITORY / "tests/field/jobs/scripts"
+_UNCHANGED = (
+    *("plain.py", "plain_ddp.py", "between_steps.py", "together.py", "epochs.py"),
+    *("hanging.py", "hanging_ddp.py"),
+)
 
 
 def test_the_script_of_every_shape_is_on_the_machines() -> None:
@@ -26,7 +30,7 @@ def test_the_steps_between_checkpoints_are_those_of_the_script() -> None:
 
 
 def test_unchanged_scripts_import_nothing_of_everstep() -> None:
-    for name in ("plain.py", "together.py", "epochs.py"):
+    for name in _UNCHANGED:
         assert "import everstep" not in (_SCRIPTS / name).read_text(), name
         assert "from everstep" not in (_SCRIPTS / name).read_text(), name
 

@@ -17,6 +17,14 @@ from pathlib import Path
 _FOR_EVER_S = 3600
 
 
+def run(script: str, *arguments: str) -> None:
+    """Run a script of this folder."""
+    signal.signal(signal.SIGUSR1, _wait)
+    signal.signal(signal.SIGUSR2, _compute)
+    sys.argv[:] = [script, *arguments]
+    runpy.run_path(str(Path(__file__).with_name(script)), run_name="__main__")
+
+
 def _wait(*_: object) -> None:
     ctypes.PyDLL(None).sleep(_FOR_EVER_S)
 
@@ -26,7 +34,4 @@ def _compute(*_: object) -> None:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGUSR1, _wait)
-    signal.signal(signal.SIGUSR2, _compute)
-    del sys.argv[0]
-    runpy.run_path(str(Path(__file__).with_name(sys.argv[0])), run_name="__main__")
+    run(*sys.argv[1:])

@@ -1,7 +1,6 @@
 """Unchanged script: softmax regression on handwritten digits, data-parallel, with checkpoints.
 
-It imports nothing of Everstep. How it tells its steps, and what it does between them, are options:
-the shapes of scripts that people have.
+It imports nothing of Everstep. How it tells its steps, and what it does between them, are options.
 """
 
 import os
@@ -10,12 +9,11 @@ for _library in ("OMP", "OPENBLAS", "MKL"):
     os.environ[f"{_library}_NUM_THREADS"] = "1"
 
 import argparse  # noqa: E402
-import collections  # noqa: E402
-import itertools  # noqa: E402
 import time  # noqa: E402
-from collections.abc import Iterable  # noqa: E402
+from functools import partial  # noqa: E402
 from pathlib import Path  # noqa: E402
 
+import between_steps  # noqa: E402
 import numpy as np  # noqa: E402
 from together import Array, Together  # noqa: E402
 
@@ -23,24 +21,8 @@ BATCH = 96
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--step-seconds-min", type=float, default=0.0)
-    parser.add_argument("--losses", type=Path, required=True)
-    parser.add_argument("--checkpoint", type=Path, required=True)
-    parser.add_argument("--checkpoint-every", type=int, default=20)
-    parser.add_argument("--save-seconds", type=float, default=0.0, help="of slow storage")
-    parser.add_argument(
-        "--pack-seconds", type=float, default=0.0, help="of C code that keeps Python's lock"
-    )
-    parser.add_argument("--tell", choices=("steps", "bar", "nothing"), default="steps")
+    parser = between_steps.parser()
     parser.add_argument("--accumulate", type=int, default=1, help="parts of each step's batch")
-    parser.add_argument("--evaluate-every", type=int, default=0)
-    parser.add_argument("--evaluate-seconds", type=float, default=0.0)
-    parser.add_argument(
-        "--load-seconds", type=float, default=0.0, help="of a slow loader, at times"
-    )
     parser.add_argument("--samples", type=Path, help="read a part of it in each step")
     return parser.parse_args()
 
@@ -68,42 +50,9 @@ def load(path: Path, weights: Array) -> int:
         return int(saved["step"]) + 1
 
 
-def save(path: Path, weights: Array, step: int, seconds: float) -> None:
-    partial = path.with_suffix(f".{os.getpid()}.partial")
-    until = time.monotonic() + seconds
-    with partial.open("wb") as file:
-        while time.monotonic() < until:
-            file.write(bytes(1 << 16))
-            os.fsync(file.fileno())
-            time.sleep(0.05)
-            file.seek(0)
-        np.savez(file, weights=weights, step=step)
-    partial.replace(path)
-
-
-def pack(seconds: float) -> None:
-    """Copy a text again and again without giving the interpreter's lock back, as a pickler may."""
-    text = "x" * (1 << 26)
-    began = time.monotonic()
-    text.encode()
-    count = int(seconds / (time.monotonic() - began))
-    collections.deque(map(str.encode, itertools.repeat(text, count)), maxlen=0)
-
-
 def read(path: Path, part: int) -> None:
     with path.open("rb", buffering=0) as samples:
         os.pread(samples.fileno(), 4096, part << 18)
-
-
-def steps_told(options: argparse.Namespace, first: int, rank: int) -> Iterable[int]:
-    """Return the steps to come, as the script shows them."""
-    steps = range(first, options.steps)
-    if options.tell == "bar" and rank == 0:
-        from tqdm import tqdm  # type: ignore[import-untyped]
-
-        shown: Iterable[int] = tqdm(steps, initial=first, total=options.steps, desc="train")
-        return shown
-    return steps
 
 
 def main() -> None:
@@ -114,36 +63,22 @@ def main() -> None:
     labels = data["labels"].astype(np.float64)
     weights = np.zeros((64, 10))
     first = load(options.checkpoint, weights)
-    for step in steps_told(options, first, together.rank):
+    for step in between_steps.steps_told(options, first, together.rank):
         due = time.monotonic() + options.step_seconds_min
         random = np.random.default_rng([options.seed, step])
         picked = random.integers(len(labels), size=BATCH)[together.rank :: together.size]
         if options.samples:
             read(options.samples, step * together.size + together.rank)
-        if options.load_seconds and step % 50 == 25:
-            time.sleep(options.load_seconds)
+        between_steps.await_data(options, step)
         own = np.zeros((65, 10))
         for part in np.array_split(picked, options.accumulate):
             own += gradient(weights, images[part], labels[part])
         total = together.sum(own) / BATCH
         weights -= 0.3 * total[:-1]
         if together.rank == 0:
-            finish(options, step, float(total[-1, 0]), weights)
+            write = partial(np.savez, weights=weights, step=step)
+            between_steps.finish(options, step, float(total[-1, 0]), write)
         time.sleep(max(0.0, due - time.monotonic()))
-
-
-def finish(options: argparse.Namespace, step: int, loss: float, weights: Array) -> None:
-    """Tell, save and evaluate, as rank 0 does it."""
-    with options.losses.open("a") as file:
-        file.write(f"{step}\t{loss.hex()}\n")
-    if options.tell == "steps":
-        print(f"step {step} loss {loss:.4f}", flush=True)
-    if (step + 1) % options.checkpoint_every == 0:
-        if options.pack_seconds:
-            pack(options.pack_seconds)
-        save(options.checkpoint, weights, step, options.save_seconds)
-    if options.evaluate_every and (step + 1) % options.evaluate_every == 0:
-        time.sleep(options.evaluate_seconds)
 
 
 if __name__ == "__main__":
