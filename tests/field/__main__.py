@@ -15,21 +15,15 @@ from field.jobs.shapes import SHAPES
 from field.machines.image import REPOSITORY
 from field.namespaces import run_inside
 from field.observation.records import Round, read
+from field.options import run_parser
 from field.report import Report, figures, markdown, report, text
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="make field", description=(__doc__ or "").partition("\n")[0]
-    )
+    parser = run_parser("make field", __doc__, machines=6, tracks=5)
     parser.add_argument("--minutes", type=float, default=60.0, help="of faults, in all rounds")
     parser.add_argument("--round-minutes", type=float, default=20.0, help="a fresh fleet each")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--machines", type=int, default=6)
-    parser.add_argument("--memory-mib", type=int, default=3072, help="of each machine")
-    parser.add_argument("--tracks", type=int, default=5, help="jobs at a time")
-    parser.add_argument("--torch-ranks", type=int, default=8, help="alive at a time, at most")
     parser.add_argument("--steps", type=int, default=300, help="of each job")
     parser.add_argument("--step-seconds", type=float, default=0.3)
     parser.add_argument(
@@ -38,10 +32,6 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     )  # fmt: skip
     parser.add_argument("--shapes", nargs="*", default=[], choices=[one.name for one in SHAPES])
     parser.add_argument("--faults", nargs="*", default=[], choices=list(KINDS))
-    parser.add_argument("--folder", type=Path, help="where rounds are kept (.venv/reports/field)")
-    parser.add_argument("--report", action="store_true", help="only judge what is kept")
-    parser.add_argument("--markdown", action="store_true", help="tables for a page")
-    parser.add_argument("--json", action="store_true", help="figures, for docs/claims.md")
     return parser.parse_args(arguments)
 
 

@@ -18,26 +18,17 @@ from field.hangs.report import figures, markdown, text
 from field.hangs.runs import KINDS, kept, left
 from field.machines.image import REPOSITORY
 from field.namespaces import run_inside
+from field.options import run_parser
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """Return what the command line says."""
-    parser = argparse.ArgumentParser(
-        prog="make field-hangs", description=(__doc__ or "").partition("\n")[0]
-    )
-    parser.add_argument("--repeats", type=int, default=20, help="of each kind (20)")
-    parser.add_argument("--seed", type=int, default=1, help="of the order, ranks and machines")
-    parser.add_argument("--machines", type=int, default=5, help="one is the controller's alone")
-    parser.add_argument("--tracks", type=int, default=4, help="jobs at a time")
-    parser.add_argument("--memory-mib", type=int, default=3072, help="of each machine")
+    parser = run_parser("make field-hangs", __doc__, machines=5, tracks=4)
+    parser.add_argument("--repeats", type=int, default=20, help="of each kind (%(default)s)")
     names = [one.name for one in KINDS]
     parser.add_argument(
-        "--only", nargs="*", default=[], choices=names, metavar="KIND", help=", ".join(names)
+        "--only", nargs="*", default=[], choices=names, metavar="KIND", help="; ".join(names)
     )
-    parser.add_argument("--folder", type=Path, help="where runs are kept (.venv/reports/field)")
-    parser.add_argument("--report", action="store_true", help="only judge what is kept")
-    parser.add_argument("--markdown", action="store_true", help="a table for a page")
-    parser.add_argument("--json", action="store_true", help="figures, for docs/claims.md")
     return parser.parse_args(arguments)
 
 
