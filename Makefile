@@ -91,7 +91,7 @@ field: $(FRAMEWORKS) ## Play the field for an hour, as root: booted machines, sh
 	@.ci/install-servers
 	PYTHONPATH=tests $(BIN)/python -m field $(FIELD)
 
-field-hangs: $(READY) ## Hang 160 jobs under the shipped units, as root, and time how soon each trains on (FIELD="--repeats 3").
+field-hangs: $(TORCH_READY) ## Hang 160 jobs under the shipped units, as root, half of them with torch, and time how soon each trains on (FIELD="--repeats 3 --scripts torch").
 	@.ci/install-servers
 	PYTHONPATH=tests $(BIN)/python -m field.hangs $(FIELD)
 

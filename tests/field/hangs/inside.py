@@ -1,5 +1,6 @@
 """Runs of hangs, played on one fleet in the namespaces of its own."""
 
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -7,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from field.hangs.__main__ import parse
-from field.hangs.runs import BOUND_S, HangRun, Runs, run
+from field.hangs.runs import BOUND_S, HangRun, Runs, failed_run, kept, left, run
 from field.machines.fleet import Fleet, booted_fleet
 from field.machines.site import make_site
 from field.namespaces import stop_at_signals
@@ -17,11 +18,12 @@ _STOPPED = 143
 
 def main(arguments: Sequence[str]) -> int:
     """Run what the command line says, on machines whose controller only advises, as shipped."""
-    work, image, path, *rest = arguments
-    told = parse(rest)
+    work, image, kept_at, *rest = arguments
+    told, path = parse(rest), Path(kept_at)
     stopping = threading.Event()
     stop_at_signals(stopping.set)
-    runs = Runs(Path(path), told.repeats, tuple(told.only), told.seed)
+    missing = left(kept(path), told.repeats, told.scripts, told.only)
+    runs = Runs(path, missing, told.seed, told.torch_ranks)
     site = make_site(told.machines)
     memory = told.memory_mib << 20
     with booted_fleet(site, Path(work) / "hangs", Path(image), memory, mode="advise") as fleet:
@@ -33,15 +35,17 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _run_track(runs: Runs, fleet: Fleet, stopping: threading.Event) -> None:
-    for number, kind in runs.take():
+    for number, case in runs.take():
+        if stopping.is_set():
+            return
         try:
-            made = run(kind, number, fleet, stopping.is_set)
-        except (AssertionError, OSError, ValueError) as error:
-            made = HangRun(kind.name, failed=f"{type(error).__name__}: {error}"[:500])
+            made = run(case, number, fleet, stopping.is_set)
+        except (AssertionError, OSError, ValueError, subprocess.SubprocessError) as error:
+            made = failed_run(case, f"{type(error).__name__}: {error}"[:500])
         if stopping.is_set():
             return
         runs.keep(made)
-        print(f"{number + 1:4}  {kind.name}: {_words(made)}", flush=True)
+        print(f"{number + 1:4}  {case.name}: {_words(made)}", flush=True)
 
 
 def _words(made: HangRun) -> str:

@@ -1,10 +1,11 @@
-"""Report of runs of hangs: how soon each kind was seen, and how soon the job trained on."""
+"""Report of runs of hangs: how soon each kind was seen, and how soon each script trained on."""
 
 import statistics
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from field.hangs.runs import BOUND_S, KINDS, HangRun, Kind
+from field.hangs.kinds import SCRIPTS, Case, cases
+from field.hangs.runs import BOUND_S, HangRun
 
 # What people and the judge say of a rank that hangs; one that has died is seen by its exit.
 _SEEN = ("JobStalled", "HangJudged")
@@ -46,26 +47,28 @@ def _cells(found: Sequence[HangRun]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _figures(found: Sequence[HangRun]) -> Iterator[tuple[str, float, str, float | None]]:
-    yield "runs", sum(not one.failed for one in found), "runs", None
-    yield "runs that say nothing", sum(bool(one.failed) for one in found), "runs", None
     yield "load average before a run, p50", _median([one.load for one in found]), "processes", None
-    for kind in KINDS:
-        of_it = [one for one in found if one.kind == kind.name and not one.failed]
-        if of_it and kind.how:
-            yield from _of_hangs(kind, of_it)
+    for script in SCRIPTS:
+        if failed := [bool(one.failed) for one in found if one.script == script.name]:
+            yield f"{script.name}, runs", failed.count(False), "runs", None
+            yield f"{script.name}, runs that say nothing", failed.count(True), "runs", None
+    for case in cases():
+        of_it = [one for one in found if one.name == case.name and not one.failed]
+        if of_it and case.kind.how:
+            yield from _of_hangs(case, of_it)
         elif of_it:
-            count = f"{kind.name}: restarts in {len(of_it)} runs"
+            count = f"{case.name}: restarts in {len(of_it)} runs"
             yield count, sum(one.restarts for one in of_it), "restarts", 0.0
 
 
 def _of_hangs(
-    kind: Kind, found: Sequence[HangRun]
+    case: Case, found: Sequence[HangRun]
 ) -> Iterator[tuple[str, float, str, float | None]]:
-    if kind.how != "dead":
+    if case.kind.how != "dead":
         told = [min(one.marks.get(mark, BOUND_S) for mark in _SEEN) for one in found]
-        yield from _of_times(f"{kind.name} → detected", told, _SEEN_S)
+        yield from _of_times(f"{case.name} → detected", told, _SEEN_S)
     stepped = [BOUND_S if one.next_step_s is None else one.next_step_s for one in found]
-    yield from _of_times(f"{kind.name} → new step", stepped, kind.new_step_s)
+    yield from _of_times(f"{case.name} → new step", stepped, case.kind.new_step_s)
 
 
 def _of_times(

@@ -4,78 +4,25 @@ import contextlib
 import json
 import os
 import random
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 
+from field.hangs.kinds import HIT, Case, cases
 from field.jobs.running import Job, Spec, choose_machines
-from field.jobs.shapes import Shape
 from field.machines.fleet import Fleet
 from field.machines.machine import Machine
 from field.machines.site import USERS
 
 # What never came has taken so long.
 BOUND_S = 120.0
-# Of steps of 0.1 s: the launcher has learned by then how long ranks stand still as a rule.
-_WARM_STEPS = 250
 _STEP_S = 0.1
 _STARTS_S = 240.0
+_ENDS_S = 60.0
 _POLL_S = 0.05
 _EVENTS = "1000"
-_CHECKPOINT = ("--checkpoint", "{out}/checkpoint.npz", "--checkpoint-every")
-_OFTEN = (*_CHECKPOINT, "20")
-_EVALUATES = (*_OFTEN, "--evaluate-every", "110", "--evaluate-seconds", "20")
-_HIT: Mapping[str, signal.Signals] = MappingProxyType(
-    {
-        "gil": signal.SIGUSR1,
-        "loop": signal.SIGUSR2,
-        "stop": signal.SIGSTOP,
-        "dead": signal.SIGKILL,
-    }
-)
-# Those of a script that takes the signal itself.
-_WITH_THE_LOCK = ("gil", "loop")
-
-
-@dataclass(frozen=True, slots=True)
-class Kind:
-    """What a script does, and what is done to one of its ranks; "": it pauses by itself."""
-
-    name: str
-    how: str
-    arguments: tuple[str, ...]
-    # The rank is hit after so many steps; where none is, the run ends then.
-    steps: int = _WARM_STEPS
-
-    @property
-    def new_step_s(self) -> float:
-        """Return within which time the job should step again.
-
-        A computation that keeps the lock may end: the product takes it for endless after 15 s.
-        """
-        return 25.0 if self.how == "loop" else 10.0
-
-    @property
-    def shape(self) -> Shape:
-        """Return the job: two machines, two ranks on each, steps that are printed."""
-        if self.how in _WITH_THE_LOCK:
-            return Shape(self.how, "hanging.py", ("plain.py", *self.arguments), ranks_per_node=2)
-        return Shape(self.name.split(",")[0], "plain.py", self.arguments, ranks_per_node=2)
-
-
-KINDS = (
-    *(Kind(how, how, _OFTEN) for how in _HIT),
-    # Two evaluations of 20 s have ended by then, and the next one is far.
-    *(Kind(f"{how}, after an evaluation", how, _EVALUATES, 240) for how in _HIT),
-    Kind("evaluation", "", _EVALUATES, 130),
-    Kind("loader", "", (*_OFTEN, "--load-seconds", "20"), 60),
-    Kind("save", "", (*_CHECKPOINT, "100", "--save-seconds", "20"), 130),
-    Kind("packing", "", (*_CHECKPOINT, "100", "--pack-seconds", "20"), 130),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +41,47 @@ class HangRun:
     load: float = 0.0
     # Why it says nothing.
     failed: str = ""
+    script: str = "numpy"
+
+    @property
+    def name(self) -> str:
+        """Return the name of its case."""
+        return f"{self.script}, {self.kind}"
 
 
 class Runs:
     """What is still to be run: it goes out in an order that a seed gives, and is kept when done."""
 
-    def __init__(self, path: Path, repeats: int, only: tuple[str, ...], seed: int) -> None:
+    def __init__(self, path: Path, wanted: list[Case], seed: int, torch_ranks: int) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._left = left(kept(path), repeats, only)
+        self._left = list(wanted)
         random.Random(seed).shuffle(self._left)
         self._numbers = iter(range(len(kept(path)), 1_000_000))
-        self.count = len(self._left)
+        # How many ranks with torch may still be started.
+        self._torch_ranks = torch_ranks
 
-    def take(self) -> Iterator[tuple[int, Kind]]:
-        """Yield one after the other, to several threads, each once."""
-        while True:
-            with self._lock:
-                if not self._left:
-                    return
-                number, kind = next(self._numbers), self._left.pop()
-            yield number, kind
+    def take(self) -> Generator[tuple[int, Case], None, None]:
+        """Yield one after the other, to several threads, each once.
+
+        It ends for a thread when what is left has more ranks with torch than may be alive beside
+        those of others: these take it when their own have ended.
+        """
+        while (taken := self._begin()) is not None:
+            try:
+                yield taken
+            finally:
+                with self._lock:
+                    self._torch_ranks += taken[1].shape.torch_ranks
+
+    def _begin(self) -> tuple[int, Case] | None:
+        with self._lock:
+            for case in reversed(self._left):
+                if case.shape.torch_ranks <= self._torch_ranks:
+                    self._left.remove(case)
+                    self._torch_ranks -= case.shape.torch_ranks
+                    return next(self._numbers), case
+        return None
 
     def keep(self, run: HangRun) -> None:
         """Add one that is over to those that are kept."""
@@ -129,18 +96,19 @@ def kept(path: Path) -> list[HangRun]:
     return [HangRun(**{**one, "machines": tuple(one["machines"])}) for one in told]
 
 
-def left(found: list[HangRun], repeats: int, only: tuple[str, ...] = ()) -> list[Kind]:
-    """Return what is missing until each kind has run so often; a run that failed is run again."""
-    done = [one.kind for one in found if not one.failed]
-    wanted = [one for one in KINDS if not only or one.name in only]
-    return [one for one in wanted for _ in range(repeats - done.count(one.name))]
+def left(
+    found: Sequence[HangRun], repeats: int, scripts: Sequence[str] = (), only: Sequence[str] = ()
+) -> list[Case]:
+    """Return what is missing until each case has run so often; a run that failed is run again."""
+    done = [one.name for one in found if not one.failed]
+    return [one for one in cases(scripts, only) for _ in range(repeats - done.count(one.name))]
 
 
-def run(kind: Kind, number: int, fleet: Fleet, stopping: Callable[[], bool]) -> HangRun:
+def run(case: Case, number: int, fleet: Fleet, stopping: Callable[[], bool]) -> HangRun:
     """Train, hit one rank, and wait until the job trains again."""
     chance = random.Random(number)
     names = [name for name in fleet.site.names if name != fleet.control]
-    shape = kind.shape
+    shape = case.shape
     spec = Spec(
         name=f"{shape.name}-{number}",
         shape=shape,
@@ -153,32 +121,49 @@ def run(kind: Kind, number: int, fleet: Fleet, stopping: Callable[[], bool]) -> 
     job = Job(spec, fleet, time.monotonic)
     job.launch()
     try:
-        return _Watched(kind, job, chance, stopping).run()
+        return _Watched(case, job, chance, stopping).run()
     finally:
         job.remove()
+        _await_end(job, stopping)
+
+
+def _await_end(job: Job, stopping: Callable[[], bool]) -> None:
+    """Return when no rank of it is left: those of the next job come beside the others."""
+    machines = [job.fleet.machine(name) for name in job.spec.machines]
+    deadline = time.monotonic() + _ENDS_S
+    while time.monotonic() < deadline and not stopping():
+        if not any(pids for one in machines for pids in job.generations(one).values()):
+            return
+        time.sleep(_POLL_S)
+
+
+def failed_run(case: Case, why: str, machines: tuple[str, ...] = ()) -> HangRun:
+    """Return a run that says nothing."""
+    return HangRun(case.kind.name, machines, failed=why, script=case.script.name)
 
 
 @dataclass
 class _Watched:
     """One job while it is run."""
 
-    kind: Kind
+    case: Case
     job: Job
     chance: random.Random
     stopping: Callable[[], bool]
 
     def run(self) -> HangRun:
         load = os.getloadavg()[0]
-        if not self._trains(self.kind.steps):
-            return self._failed(f"{self._steps()} of {self.kind.steps} steps in time")
-        if not self.kind.how:
+        kind, steps = self.case.kind, self.case.steps
+        if not self._trains(steps):
+            return self._failed(f"{self._steps()} of {steps} steps in time")
+        if not kind.how:
             return self._told(time.time_ns(), None, load)
         generation = self._generation()
         pids = [pid for one in self._machines() for pid in self.job.ranks(one)]
         if len(pids) != self.job.spec.shape.nodes * self.job.spec.shape.ranks_per_node:
             return self._failed(f"{len(pids)} ranks")
         hit_ns = time.time_ns()
-        os.kill(self.chance.choice(pids), _HIT[self.kind.how])
+        os.kill(self.chance.choice(pids), HIT[kind.how])
         return self._told(hit_ns, self._next_step(hit_ns, generation), load)
 
     def _trains(self, steps: int) -> bool:
@@ -209,7 +194,8 @@ class _Watched:
                 marks.setdefault(reason, (at_ns - hit_ns) / 1e9)
                 said.setdefault(reason, message)
         return HangRun(
-            kind=self.kind.name,
+            kind=self.case.kind.name,
+            script=self.case.script.name,
             machines=self.job.spec.machines,
             next_step_s=next_step_s,
             marks=marks,
@@ -220,7 +206,7 @@ class _Watched:
         )
 
     def _failed(self, why: str) -> HangRun:
-        return HangRun(self.kind.name, self.job.spec.machines, failed=why)
+        return failed_run(self.case, why, self.job.spec.machines)
 
     def _events(self) -> list[tuple[int, str, str]]:
         words = ("events", "--json", "--limit", _EVENTS, "--subject", self.job.spec.name)
