@@ -8,11 +8,9 @@ from pathlib import Path
 
 from field.__main__ import parse
 from field.machines.image import REPOSITORY
-from field.namespaces import stop_at_signals
+from field.namespaces import STOPPED, stop_when_asked
 from field.observation.records import write
 from field.rounds import Options, Play, StoppedError, play
-
-_STOPPED = 143
 
 
 class Run:
@@ -39,7 +37,7 @@ class Run:
             try:
                 made = play(self._options, number, self._work / f"round-{number}", self._begin)
             except StoppedError:
-                return _STOPPED
+                return STOPPED
             write(path, made)
         return 0
 
@@ -83,7 +81,7 @@ def main(arguments: Sequence[str]) -> int:
         faults=tuple(told.faults),
     )
     run = Run(Path(work), options, rounds)
-    stop_at_signals(run.stop)
+    stop_when_asked(run.stop)
     return run.play()
 
 

@@ -11,9 +11,7 @@ from field.hangs.__main__ import parse
 from field.hangs.runs import BOUND_S, HangRun, Runs, failed_run, kept, left, run
 from field.machines.fleet import Fleet, booted_fleet
 from field.machines.site import make_site
-from field.namespaces import stop_at_signals
-
-_STOPPED = 143
+from field.namespaces import STOPPED, stop_when_asked
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -21,7 +19,7 @@ def main(arguments: Sequence[str]) -> int:
     work, image, kept_at, *rest = arguments
     told, path = parse(rest), Path(kept_at)
     stopping = threading.Event()
-    stop_at_signals(stopping.set)
+    stop_when_asked(stopping.set)
     missing = left(kept(path), told.repeats, told.scripts, told.only)
     runs = Runs(path, missing, told.seed, told.torch_ranks)
     site = make_site(told.machines)
@@ -31,7 +29,7 @@ def main(arguments: Sequence[str]) -> int:
             tracks = [pool.submit(_run_track, runs, fleet, stopping) for _ in range(told.tracks)]
         for one in tracks:
             one.result()
-    return _STOPPED if stopping.is_set() else 0
+    return STOPPED if stopping.is_set() else 0
 
 
 def _run_track(runs: Runs, fleet: Fleet, stopping: threading.Event) -> None:

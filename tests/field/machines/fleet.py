@@ -20,6 +20,7 @@ from real.hanging_storage import Storage, hanging_storage
 CONTROLLER_PORT = 7433
 KERNEL_LOG = "/var/log/kernel.field"
 _STORAGE_BYTES = 384 << 20
+_OF_NSPAWN = Path("/run/systemd/nspawn")
 _START_S = 120.0
 _CLI_S = 15.0
 _AGENT = """\
@@ -112,6 +113,8 @@ def booted_fleet(
 ) -> Iterator[Fleet]:
     """Yield a fleet of an image that runs; everything of it ends on the way out."""
     with contextlib.ExitStack() as stack:
+        # Beside machines: it leaves locks and folders where it is killed.
+        stack.enter_context(_tmpfs(_OF_NSPAWN, None))
         memory = stack.enter_context(_tmpfs(work / "memory", None))
         filer = stack.enter_context(_tmpfs(work / "filer", _STORAGE_BYTES))
         results = stack.enter_context(_tmpfs(work / "results", None))
@@ -144,7 +147,7 @@ def booted_fleet(
 
 @contextlib.contextmanager
 def _tmpfs(folder: Path, size_bytes: int | None) -> Iterator[Path]:
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     options = [] if size_bytes is None else ["-o", f"size={size_bytes}"]
     subprocess.run(["mount", "-t", "tmpfs", *options, "tmpfs", folder], check=True)
     try:

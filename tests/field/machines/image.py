@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from field.machines.isolation import EndRequests, run_isolated
 from field.machines.site import USERS
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -75,19 +76,26 @@ def installation(page: str, wheel: str) -> Iterator[tuple[str, str]]:
     yield "controller", lines.replace("[agent]", "[controller,cli]").replace("agent", "controller")
 
 
-def build_image(cache: Path) -> Path:
+def build_image(cache: Path, requests: EndRequests) -> Path:
     """Return the archive of an image of this checkout; build it where it is not there yet.
 
-    Runs where package indexes can be reached, in a mount namespace of its own.
+    Runs where package indexes can be reached, in namespaces of its own.
+    Raises AskedToEndError, and CalledProcessError where it cannot be built.
     """
     wheel = _build_wheel(cache)
     content = wheel.read_bytes() + Path(__file__).read_bytes()
     built = cache / f"image-{hashlib.sha256(content).hexdigest()[:16]}.tar"
     if not built.exists():
-        for old in cache.glob("image-*.tar"):
+        for old in cache.glob("image-*"):
             old.unlink()
-        build = [sys.executable, "-m", "field.machines.image", str(wheel), str(built)]
-        subprocess.run(["unshare", "--mount", *build], check=True)
+        # Outside of its namespaces nothing is ever mounted there: it is removed without care.
+        with tempfile.TemporaryDirectory(prefix="everstep-image-") as folder:
+            build = [sys.executable, "-m", "field.machines.image", str(wheel), str(built), folder]
+            code = run_isolated(build, requests)
+        if code:
+            built.with_suffix(".partial").unlink(missing_ok=True)
+            requests.check()
+            raise subprocess.CalledProcessError(code, build)
     return built
 
 
@@ -234,9 +242,5 @@ def _link(path: Path, target: str) -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory(prefix="everstep-image-") as folder:
-        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", folder], check=True)
-        try:
-            _build(Path(sys.argv[1]), Path(sys.argv[2]), Path(folder))
-        finally:
-            subprocess.run(["umount", "--lazy", folder], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "tmpfs", sys.argv[3]], check=True)
+    _build(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]))
