@@ -28,6 +28,8 @@ def test_what_it_prints_is_read(tmp_path: Path) -> None:
         ("json.tool", "/nowhere", "the judge exited [12]: .*No such file"),
         ("no_such_judge", "/nowhere", "the judge exited 1: .*No module named no_such_judge"),
         ("timeit", "import os; os.kill(os.getpid(), 9)", "the judge was killed by signal 9"),
+        # All of its process group: none but the judge is in it.
+        ("timeit", "import os; os.kill(0, 15)", "the judge was killed by signal 15"),
         (
             "timeit",
             "raise PermissionError(1, 'refused')",

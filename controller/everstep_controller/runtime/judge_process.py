@@ -49,8 +49,9 @@ async def _printed_by(module: str, file: Path, told: bytes, deadline_s: float) -
     command = (sys.executable, "-m", module, str(file))
     pipe = asyncio.subprocess.PIPE
     try:
+        # What ends the controller from a terminal is no failure of a judge.
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe
+            *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
         )
     except OSError as error:
         raise JudgeError(f"the judge cannot be started: {error}") from error
