@@ -164,6 +164,8 @@ class HoldLauncher(NodeOrder):
     # Id of the job in which it waits.
     job_id: q.JobId = ""
     lineage_id: q.JobId = ""
+    # It waits as a spare: the job goes on without it.
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

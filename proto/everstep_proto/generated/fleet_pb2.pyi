@@ -3381,22 +3381,26 @@ class HoldLauncher(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
+    SPARE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     job_id: _builtins.str
     """Id of the job in which it waits."""
     lineage_id: _builtins.str
     """Id of the job with which the lineage of its state began."""
+    spare: _builtins.bool
+    """Whether it waits as a spare: the job goes on without it."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         job_id: _builtins.str = ...,
         lineage_id: _builtins.str = ...,
+        spare: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "spare", b"spare"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -247,16 +247,21 @@ def who_have(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED_MAX])}{more} {'has' if len(names) == 1 else 'have'}"
 
 
+def needs_launcher(job: JobRecord, node: str) -> bool:
+    """Return whether a job is to end where its user ends the launcher on a node."""
+    return job.state is JobState.FORMING or node in job.generation.members
+
+
 def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
     """Return the order to let a launcher wait."""
-    spare = job.state in ACTIVE or job.state is JobState.STOPPING
+    runs = job.state in ACTIVE or job.state is JobState.STOPPING
     reason = job.reason
-    if spare:
+    if runs:
         reason = f"waiting as a spare of {job.name} (another job would need another --job name)"
     known = state.nodes.get(node)
     if known is not None and job.state not in OVER:
         kept = why_ineligible(state, known)
-        without = f"; {job.name} goes on without it" if kept and spare else ""
+        without = f"; {job.name} goes on without it" if kept and runs else ""
         reason = f"{kept}{without}" or reason
     return HoldLauncher(
         id=f"{job.id}/hold/{node}/{job.state.value}",
@@ -265,6 +270,7 @@ def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
         job=job.name,
         job_id=job.id,
         lineage_id=job.lineage_id,
+        spare=job.state not in OVER and not needs_launcher(job, node),
     )
 
 
