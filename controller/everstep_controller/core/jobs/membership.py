@@ -335,6 +335,7 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     state.orphaned += identity.orphaned_launchers(state, node.name, kept)
     turn.unsent.nodes.add(node.name)
     node.welcomed_term = state.term
+    remembered_ends.reconsider(turn)
 
 
 def _node_of(turn: Turn, event: NodeConnected) -> NodeRecord:

@@ -170,19 +170,22 @@ def end(job: JobRecord, node: str) -> EndJob:
         job_id=job.id,
         succeeded=job.ending.succeeded,
         unsaved=job.ending.unsaved,
+        generation=job.generation.number,
     )
 
 
 def orphan_end(state: State, name: str, node: str, job_id: str) -> EndJob:
     """Return the order to end a launcher of a job that ended while it was away."""
     ended, lost = state.jobs.get(job_id), lost_ends.end_of(state, name, job_id)
-    how, succeeded, unsaved = "how, is not known any more", False, False
+    how, succeeded, unsaved, generation = "how, is not known any more", False, False, 0
     if ended is not None:
         how, succeeded, unsaved = ended.reason, ended.ending.succeeded, ended.ending.unsaved
+        generation = ended.generation.number
     elif lost is not None and lost.told is not None:
         why = lost.told.reason or "why, is not known"
         how = f"{why}, as the agent of {lost.told_by} remembers: the journal had lost that"
         succeeded, unsaved = lost.told.succeeded, lost.told.unsaved
+        generation = lost.told.generation
     since = f"; another job has the name {name} since, see 'everstep job {name}'"
     since *= _has_next(state, name, job_id)
     return EndJob(
@@ -193,6 +196,7 @@ def orphan_end(state: State, name: str, node: str, job_id: str) -> EndJob:
         succeeded=succeeded,
         unsaved=unsaved,
         job_id=job_id,
+        generation=generation,
     )
 
 
