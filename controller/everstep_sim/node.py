@@ -323,7 +323,8 @@ class SimulatedNode:
     def remember_end(self, told: actions.EndJob) -> None:
         """Remember that a job is over, by the newest controller's word."""
         known, local = self.ended.get(told.job_id), self.jobs.get(told.job)
-        seen = local.newest if local is not None and local.id == told.job_id else 0
+        own = local.newest if local is not None and local.id == told.job_id else 0
+        seen = max(own, told.generation)
         self.ended[told.job_id] = EndedJob(
             job=told.job,
             job_id=told.job_id,

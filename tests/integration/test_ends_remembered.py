@@ -4,7 +4,7 @@ from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.state.remembered_ends import RememberedEnds
-from everstep_common.trainer_messages import End, Start
+from everstep_common.trainer_messages import End, Hold, Start
 from integration.vault_world import JOB_ID, Kept, launcher, lived, plan, running, settings
 
 
@@ -40,3 +40,15 @@ async def test_the_end_of_a_job_that_is_not_known_here_any_more_is_remembered(
         node.order(end_job={"job": "demo", "succeeded": False})
         (told,) = node.jobs.ended_jobs()
         assert (told.job_id, told.generation, told.succeeded) == (JOB_ID, 0, False)
+
+
+@lived
+async def test_a_spare_remembers_the_generation_that_it_was_told(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node:
+        async with launcher(node) as control:
+            node.order(hold_launcher={"job": "demo", "spare": True})
+            assert isinstance(await control.hear(), Hold)
+            node.order(end_job={"job": "demo", "succeeded": True, "generation": 4})
+            assert isinstance(await control.hear(), End)
+        (told,) = node.jobs.ended_jobs()
+        assert told.generation == 4

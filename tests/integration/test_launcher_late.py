@@ -2,7 +2,9 @@
 
 from pathlib import Path
 
-from everstep_common.trainer_messages import End, Identified, Joined, Notice, Refused, Start
+import pytest
+
+from everstep_common.trainer_messages import End, Hold, Identified, Joined, Notice, Refused, Start
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     Client,
@@ -28,7 +30,7 @@ def _end(job_id: str) -> fleet_pb2.EndJob:
 
 
 async def _come_back(node: Node, job_id: str) -> tuple[Client, object]:
-    client = await Client.connect(node, (Joined, Refused, End, Identified, Start, Notice))
+    client = await Client.connect(node, (Joined, Refused, End, Identified, Start, Hold))
     return client, await client.ask(join_message(job_id=job_id))
 
 
@@ -113,3 +115,24 @@ async def test_an_agent_that_was_restarted_still_knows_which_job_its_launcher_is
         await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
         (joined,) = node.outlet.bodies("launcher_joined")
         assert joined.launcher_joined.job_id == "demo-5"
+
+
+@lived
+@pytest.mark.parametrize("spare", [True, False])
+async def test_a_launcher_that_waits_is_told_whether_as_a_spare(
+    tmp_path: Path, spare: bool
+) -> None:
+    async with running(settings(tmp_path)) as node:
+        order = fleet_pb2.HoldLauncher(job="demo", job_id="demo-5", spare=spare)
+        async with launcher(node, job_id="") as control:
+            node.order(hold_launcher=order)
+            assert await control.hear() == Hold("test", spare)
+
+
+@lived
+async def test_a_launcher_of_a_version_before_is_only_told_that_it_waits(tmp_path: Path) -> None:
+    async with running(settings(tmp_path)) as node:
+        order = fleet_pb2.HoldLauncher(job="demo", job_id="demo-5", spare=True)
+        async with launcher(node, job_id="", protocol=15) as control:
+            node.order(hold_launcher=order)
+            assert await control.hear() == Notice("test")

@@ -11,6 +11,7 @@ from everstep_common.trainer_messages import (
     End,
     EndAsked,
     GenerationStopped,
+    Hold,
     LauncherLeft,
     Notice,
     Stop,
@@ -49,6 +50,15 @@ def _interrupted(job: Job) -> None:
     job.agent.expect(GenerationStopped)
 
 
+def _shows(job: Job, words: bytes) -> bytes:
+    """Return what the launcher writes until it has written some words."""
+    assert job.launcher.stderr is not None
+    shown = b""
+    while words not in shown:
+        shown += os.read(job.launcher.stderr.fileno(), 4096)
+    return shown
+
+
 def _last_line(job: Job, code: int) -> str:
     """Return the last words of a launcher that ends with an exit code."""
     _, errors = job.launcher.communicate(timeout=20)
@@ -63,11 +73,7 @@ def test_who_ends_a_job_waits_until_its_last_step_is_stored(
         _interrupted(job)
         # It shows what it hears, so it is still there.
         job.agent.tell_launcher(Notice("bringing the newest step to storage"))
-        assert job.launcher.stderr is not None
-        fd = job.launcher.stderr.fileno()
-        shown = b""
-        while b"bringing the newest step" not in shown:
-            shown += os.read(fd, 4096)
+        shown = _shows(job, b"bringing the newest step")
         assert job.launcher.poll() is None
         job.agent.tell_launcher(End(False, "ended by its user on node-1"))
         assert _last_line(job, 143).endswith("everstep: job test was ended by its user on node-1")
@@ -123,3 +129,37 @@ def test_a_user_who_does_not_wait_for_storage_is_told_so_last(
             "everstep: job test: left on SIGTERM; 0.5 s (--grace) are too few to save a step in;"
             " that its newest step is stored was not waited for"
         )
+
+
+def test_a_spare_that_was_a_member_waits_for_nothing(
+    tmp_path: Path, options: tuple[str, ...]
+) -> None:
+    with joined_job(tmp_path, sys.executable, "-c", WAIT, options=options) as job:
+        job.start(1, ranks=1)
+        job.stop(1)
+        job.agent.tell_launcher(Hold("waiting as a spare of test", spare=True))
+        _shows(job, b"waiting as a spare")
+        job.launcher.send_signal(signal.SIGTERM)
+        job.agent.expect(LauncherLeft)
+        assert _last_line(job, 143) == "everstep: job test: left on SIGTERM, as a spare of it"
+
+
+@pytest.mark.parametrize("starts", [True, False], ids=["it runs again", "all wait again"])
+def test_one_that_is_no_spare_any_more_waits_for_its_last_step(
+    tmp_path: Path, options: tuple[str, ...], starts: bool
+) -> None:
+    given = (*options, "--grace", "0.5")
+    with joined_job(tmp_path, sys.executable, "-c", WAIT, options=given) as job:
+        job.start(1, ranks=1)
+        job.stop(1)
+        job.agent.tell_launcher(Hold("waiting as a spare of test", spare=True))
+        if starts:
+            job.start(2, ranks=1)
+        else:
+            job.agent.tell_launcher(Hold("waiting for 1 more node", spare=False))
+            _shows(job, b"waiting for 1 more node")
+        job.launcher.send_signal(signal.SIGTERM)
+        job.agent.expect(LauncherLeft)
+        _shows(job, b"waiting for the newest step to be stored")
+        job.agent.tell_launcher(End(False, "ended by its user on node-1"))
+        assert "everstep: job test was ended by its user on node-1" in _last_line(job, 143)

@@ -7,8 +7,8 @@ from everstep_common.trainer_messages import (
     End,
     GenerationFinished,
     GenerationStopped,
+    Hold,
     NothingToRestore,
-    Notice,
     Progress,
     RankExited,
     RankProcess,
@@ -124,7 +124,7 @@ async def test_an_order_that_comes_again_does_nothing_or_is_answered_again(
         node.order(stop_generation=stop)
         node.order(start_generation=plan(1))
         node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
-        assert await control.hear() == Notice("test")
+        assert await control.hear() == Hold("test", spare=False)
         stopped = [record.generation_stopped for record in node.outlet.bodies("generation_stopped")]
         assert [(one.generation, one.free_port) for one in stopped] == [(1, 29501)] * 2
 

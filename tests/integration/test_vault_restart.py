@@ -13,7 +13,7 @@ from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.state.store import open_database
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
-from everstep_common.trainer_messages import Commit, Entry, Notice, Refused
+from everstep_common.trainer_messages import Commit, Entry, Hold, Refused
 from everstep_proto.generated import fleet_pb2
 from integration.vault_killed import environ, killable
 from integration.vault_world import (
@@ -114,7 +114,7 @@ async def test_after_a_restart_the_token_and_the_generation_still_count(tmp_path
             # Nothing is started again; the next thing it hears is a later order.
             hold = fleet_pb2.HoldLauncher(job="demo")
             node.order(hold_launcher=hold)
-            assert await control.hear() == Notice("test")
+            assert await control.hear() == Hold("test", spare=False)
             async with trainer(node, 0, generation=3):
                 pass
 

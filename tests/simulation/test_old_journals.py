@@ -279,17 +279,18 @@ class AtTheEnd(HaltsFirst):
             then(cluster)
 
 
-def _lose_with_ends(cluster: SimulatedCluster, rng: random.Random, kept: int) -> None:
+def _lose_with_ends(cluster: SimulatedCluster, rng: random.Random, kept: int, *, stay: int) -> None:
     """Put a backup back while launchers are told that their job has ended: some do not hear it.
 
-    Of the others, who remember the end, some are away while the journal is rebuilt, but not all.
+    Of the others, who remember the end, some are away while the journal is rebuilt; ``stay`` are
+    not.
     """
     there = cluster.launchers_of("train")
     unheard = rng.sample(there, rng.choice((1, 1, 2)))
     for name in unheard:
         cluster.fleet.nodes[name].lag.by_ns = 5 * SECOND
     heard = [name for name in there if name not in unheard]
-    away = [name for name in heard[1:] if rng.random() < 0.5]
+    away = [name for name in heard[stay:] if rng.random() < 0.5]
 
     def put_back() -> None:
         cluster.restore_backup(kept)
@@ -303,17 +304,21 @@ def _lose_with_ends(cluster: SimulatedCluster, rng: random.Random, kept: int) ->
     cluster.time.after(rng.uniform(0.02, 0.4), put_back)
 
 
-@pytest.mark.parametrize("known", [False, True], ids=["lost job", "known job"])
-@pytest.mark.parametrize("seed", seeds(6, 100))
+@pytest.mark.parametrize(
+    ("known", "stay"),
+    [(False, 1), (True, 1), (True, 0)],
+    ids=["lost job", "known job", "known job, and all who remember its end are away"],
+)
+@pytest.mark.parametrize("seed", seeds(6, 300))
 def test_a_launcher_that_did_not_hear_the_end_before_the_journal_was_lost_is_told_it(
-    seed: int, known: bool
+    seed: int, known: bool, stay: int
 ) -> None:
     rng, kept = random.Random(seed), [FIRST_ROWS]
 
     def back_up() -> None:
         kept[0] = len(cluster.controller.journal)
 
-    check = AtTheEnd(lambda cluster: _lose_with_ends(cluster, rng, kept[0]))
+    check = AtTheEnd(lambda cluster: _lose_with_ends(cluster, rng, kept[0], stay=stay))
     cluster = SimulatedCluster(seed, Shape(nodes=5, nodes_min=4, nodes_max=4, steps=20), check)
     if known:
         cluster.time.after(rng.uniform(2, 14), back_up)

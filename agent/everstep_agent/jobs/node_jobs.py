@@ -345,7 +345,7 @@ class NodeJobs:
         job = self.table.answer_if_here(hold)
         if job is not None:
             job.tell_identity()
-            job.notify(hold.reason)
+            job.hold(hold.reason, spare=hold.spare)
 
     def _keep_or_forget(self, order: KeepJob | ForgetJob) -> None:
         job = self.table.known(order)

@@ -129,6 +129,8 @@ class EndJob(NodeOrder):
     job_id: q.JobId = ""
     # The last step did not come to storage, so nodes keep the memory though the job succeeded.
     unsaved: bool = False
+    # The newest generation, which a spare has not seen; 0: not known.
+    generation: q.Generation = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,6 +166,8 @@ class HoldLauncher(NodeOrder):
     # Id of the job in which it waits.
     job_id: q.JobId = ""
     lineage_id: q.JobId = ""
+    # It waits as a spare: the job goes on without it.
+    spare: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,7 +124,7 @@ class EndedJob:
 
     job: q.JobName
     job_id: q.JobId
-    # The newest that the agent had seen of it by then.
+    # The newest by then of which the agent or who told it the end knew.
     generation: q.Generation
     # The controller's term in which it was told so.
     term: Annotated[int, Integer(0, q.NUMBER_MAX)]

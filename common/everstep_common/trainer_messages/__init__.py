@@ -1,7 +1,7 @@
 """Trainer messages: between a job's launcher and training processes and the agent of their node.
 
-Launcher:  Join → Joined | Refused | RefusedForNow, then Start / Stop / End / Notice at any time;
-           Preload both ways.
+Launcher:  Join → Joined | Refused | RefusedForNow, then Start / Stop / End / Hold / Notice at any
+           time; Preload both ways.
 Trainer:   Attach → Attached | Refused,
            Describe → DescribedPart | NothingToRestore | RestoreFailed,
            Restore → RestoredCopies | NothingToRestore | RestoreFailed,
@@ -29,6 +29,7 @@ from everstep_common.reports import (
 )
 from everstep_common.trainer_messages.launcher import (
     End,
+    Hold,
     Identified,
     Inspect,
     Inspected,
@@ -101,6 +102,7 @@ __all__ = [
     "Entry",
     "GenerationFinished",
     "GenerationStopped",
+    "Hold",
     "Identified",
     "Inspect",
     "InspectEnd",
@@ -174,6 +176,7 @@ TO_LAUNCHER = (
     InspectRecent,
     Preload,
     Notice,
+    Hold,
 )
 FROM_TRAINER = (
     Attach,

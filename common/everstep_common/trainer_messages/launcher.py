@@ -211,6 +211,16 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """A sentence for the terminal ("waiting as a spare")."""
+    """A sentence for the terminal ("1 of 2 nodes have joined")."""
 
     text: q.Evidence
+
+
+@dataclass(frozen=True, slots=True)
+class Hold(Notice):
+    """The same, to a launcher that waits; ``spare``: its job goes on without it.
+
+    Of protocol 16.
+    """
+
+    spare: bool

@@ -563,7 +563,7 @@ class EndedJob(_message.Message):
     job_id: _builtins.str
     """Its id."""
     generation: _builtins.int
-    """Newest generation that the agent had seen of it by then."""
+    """Newest generation of it by then, of which the agent or who told it the end knew."""
     term: _builtins.int
     """Term of the controller that told it so."""
     succeeded: _builtins.bool
@@ -3170,6 +3170,7 @@ class EndJob(_message.Message):
     SUCCEEDED_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     UNSAVED_FIELD_NUMBER: _builtins.int
+    GENERATION_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     succeeded: _builtins.bool
@@ -3178,6 +3179,8 @@ class EndJob(_message.Message):
     """Its id."""
     unsaved: _builtins.bool
     """It reached its end, and its last step is in no storage: its memory is kept as if it had failed."""
+    generation: _builtins.int
+    """Its newest generation, which a spare has not seen; 0 where that is not known."""
     def __init__(
         self,
         *,
@@ -3185,10 +3188,11 @@ class EndJob(_message.Message):
         succeeded: _builtins.bool = ...,
         job_id: _builtins.str = ...,
         unsaved: _builtins.bool = ...,
+        generation: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "succeeded", b"succeeded", "unsaved", b"unsaved"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "job", b"job", "job_id", b"job_id", "succeeded", b"succeeded", "unsaved", b"unsaved"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3381,22 +3385,26 @@ class HoldLauncher(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     JOB_ID_FIELD_NUMBER: _builtins.int
     LINEAGE_ID_FIELD_NUMBER: _builtins.int
+    SPARE_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     job_id: _builtins.str
     """Id of the job in which it waits."""
     lineage_id: _builtins.str
     """Id of the job with which the lineage of its state began."""
+    spare: _builtins.bool
+    """Whether it waits as a spare: the job goes on without it."""
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         job_id: _builtins.str = ...,
         lineage_id: _builtins.str = ...,
+        spare: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "job_id", b"job_id", "lineage_id", b"lineage_id", "spare", b"spare"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,7 +24,9 @@ class Agents:
         self.text, self.writes = text, self.writes + 1
 
 
-def _end(number: int, *, succeeded: bool = True, reason: str = "well") -> EndJob:
+def _end(
+    number: int, *, succeeded: bool = True, reason: str = "well", generation: int = 0
+) -> EndJob:
     return EndJob(
         id=f"e{number}",
         node="n0",
@@ -32,6 +34,7 @@ def _end(number: int, *, succeeded: bool = True, reason: str = "well") -> EndJob
         job="j",
         job_id=f"j-{number}",
         succeeded=succeeded,
+        generation=generation,
     )
 
 
@@ -77,6 +80,15 @@ def test_what_is_ordered_again_is_no_newer_and_the_first_word_of_how_it_ended_co
     assert agents.writes == writes
     agents.now_ns += 1
     assert agents.ends.told() == ()
+
+
+@pytest.mark.parametrize(("seen", "told"), [(0, 3), (2, 3), (3, 0), (3, 2)])
+def test_the_newest_generation_is_that_of_the_order_or_one_that_the_agent_began_itself(
+    seen: int, told: int
+) -> None:
+    agents = Agents()
+    agents.ends.note(_end(1, generation=told), seen, 7)
+    assert agents.ends.told() == (_told(1),)
 
 
 def test_a_job_that_goes_on_has_not_ended() -> None:

@@ -34,6 +34,7 @@ from everstep.launch.workers import Workers
 from everstep_common.endings import without_memory
 from everstep_common.trainer_messages import (
     End,
+    Hold,
     Inspect,
     InspectEnd,
     InspectRecent,
@@ -102,6 +103,8 @@ class Launcher:
         self._timing = StandbySchedule()
         self._next: Start | None = None
         self._joined = self._alone = False
+        # The job goes on without this launcher, as the controller said last.
+        self._spare = False
         self._exit_code: int | None = None  # once known, the launcher waits only for its ranks
         self._last_words: list[str] = []
         self._monotonic = monotonic
@@ -248,9 +251,14 @@ class Launcher:
                 self._inspect(message)
             case Preload():
                 self._standbys.receive_preload(message)
-            case Notice(text):
-                say = self._words.waits if self._generation.stopped else self._terminal.say
-                say(text)
+            case Notice():
+                self._on_notice(message)
+
+    def _on_notice(self, notice: Notice) -> None:
+        if isinstance(notice, Hold):
+            self._spare = notice.spare
+        say = self._words.waits if self._generation.stopped else self._terminal.say
+        say(notice.text)
 
     def _inspect(self, asked: Inspect) -> None:
         def tell(answers: Sequence[Answer]) -> None:
@@ -299,7 +307,7 @@ class Launcher:
             self._evidence.then(lambda: self._generation.stop(0.0))
 
     def _start(self, start: Start) -> None:
-        self._next = None
+        self._next, self._spare = None, False
         self._words.end_wait()
         self._terminal.say(
             f"{start.reason}; {start.processes} of {start.world_size} ranks run here"
@@ -371,7 +379,9 @@ class Launcher:
 
     def _leave(self, number: signal.Signals, *, again: bool = False) -> None:
         """Leave the job, whatever becomes of its last step."""
-        self._leaving.by(number, begun=self._generation.number > 0, again=again)
+        spare = self._spare and self._generation.stopped
+        begun = self._generation.number > 0
+        self._leaving.by(number, begun=begun, again=again, spare=spare)
         self._end(128 + number, [], self._leaving.for_ranks(number))
         if self._leaving.only_here(number):
             self._generation.stop(0.0)

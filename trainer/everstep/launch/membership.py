@@ -127,10 +127,13 @@ class Departure:
         """Return whether the job goes on without this node after such a signal."""
         return number in self._options.leaves_on or (self._goes_down and number == signal.SIGTERM)
 
-    def by(self, number: signal.Signals, *, begun: bool, again: bool = False) -> None:
+    def by(
+        self, number: signal.Signals, *, begun: bool, again: bool = False, spare: bool = False
+    ) -> None:
         """Leave on a signal; ``again``: it came once more, and nothing is waited for.
 
-        ``begun``: ranks have run here, so there may be a step that is to be stored.
+        ``begun``: ranks have run here, so there may be a step that is to be stored. ``spare``: the
+        job goes on without this node, and stores its steps when it ends.
         """
         if self.only_here(number):
             # Nothing is told: the agent sees this process end, and the job goes on without it.
@@ -140,11 +143,12 @@ class Departure:
             )
             self._words = f"this node left job {self._options.job} on {why}"
             return
-        self._words = f"job {self._options.job}: left on {number.name}"
+        as_spare = ", as a spare of it" if spare else ""
+        self._words = f"job {self._options.job}: left on {number.name}{as_spare}"
         if self.asked is not None:
             self._unknown = self._why_unknown(again=again)
         self._link.send(LauncherLeft(f"interrupted by its user ({number.name})", by_user=True))
-        stores = begun and self._options.keep.storage is not None
+        stores = begun and not spare and self._options.keep.storage is not None
         if stores and self.asked is None and self._link.connected:
             self._stored_by = self._monotonic() + _STORAGE_WAIT_S
             self._say("waiting for the newest step to be stored; Ctrl-C: do not wait")

@@ -236,6 +236,13 @@ class NodeJob:
         """Tell the launcher's user a sentence."""
         self.link.send(messages.Notice(sentence))
 
+    def hold(self, reason: str, *, spare: bool) -> None:
+        """Tell the launcher that it waits; ``spare``: its job goes on without it."""
+        if self.link.knows_spares:
+            self.link.send(messages.Hold(reason, spare))
+        else:
+            self.notify(reason)
+
     def tell_identity(self) -> None:
         """Tell the launcher which job it is of, if that is known and it understands it."""
         request, job_id = self.link.request, self.facts.job_id

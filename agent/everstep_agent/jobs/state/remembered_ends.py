@@ -38,13 +38,15 @@ class RememberedEnds:
         self._keep = keep
         self._wall_ns = wall_ns
 
-    def note(self, order: EndJob, generation: int, term: int) -> None:
+    def note(self, order: EndJob, seen: int, term: int) -> None:
         """Remember that a job is over, of which the agent has seen this generation last.
 
-        What is ordered again, as whenever the agent comes back, makes the end no younger.
+        A spare has seen none, and was told. What is ordered again, as whenever the agent comes
+        back, makes the end no younger.
         """
         if not order.job_id:
             return
+        generation = max(seen, order.generation)
         known = self._ends.get(order.job_id)
         if known is None:
             self._add(order, generation, term)

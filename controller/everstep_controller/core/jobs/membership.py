@@ -21,6 +21,7 @@ from everstep_controller.core.jobs import (
     identity,
     incidents,
     lost_jobs,
+    orders,
     remembered_ends,
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
@@ -55,7 +56,7 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
         return
     # A launcher that ends on a node in maintenance ends with the node; nobody means to end the job.
     meant = event.report.by_user and turn.state.nodes[node].state is not NodeState.MAINTENANCE
-    if meant and (node in job.generation.members or job.state is JobState.FORMING):
+    if meant and orders.needs_launcher(job, node):
         job.ending.wanted = job.ending.wanted or by_user_on(node)
     if node in job.generation.phases:
         _processes_gone(job, node)
@@ -334,6 +335,7 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     state.orphaned += identity.orphaned_launchers(state, node.name, kept)
     turn.unsent.nodes.add(node.name)
     node.welcomed_term = state.term
+    remembered_ends.reconsider(turn)
 
 
 def _node_of(turn: Turn, event: NodeConnected) -> NodeRecord:

@@ -170,19 +170,22 @@ def end(job: JobRecord, node: str) -> EndJob:
         job_id=job.id,
         succeeded=job.ending.succeeded,
         unsaved=job.ending.unsaved,
+        generation=job.generation.number,
     )
 
 
 def orphan_end(state: State, name: str, node: str, job_id: str) -> EndJob:
     """Return the order to end a launcher of a job that ended while it was away."""
     ended, lost = state.jobs.get(job_id), lost_ends.end_of(state, name, job_id)
-    how, succeeded, unsaved = "how, is not known any more", False, False
+    how, succeeded, unsaved, generation = "how, is not known any more", False, False, 0
     if ended is not None:
         how, succeeded, unsaved = ended.reason, ended.ending.succeeded, ended.ending.unsaved
+        generation = ended.generation.number
     elif lost is not None and lost.told is not None:
         why = lost.told.reason or "why, is not known"
         how = f"{why}, as the agent of {lost.told_by} remembers: the journal had lost that"
         succeeded, unsaved = lost.told.succeeded, lost.told.unsaved
+        generation = lost.told.generation
     since = f"; another job has the name {name} since, see 'everstep job {name}'"
     since *= _has_next(state, name, job_id)
     return EndJob(
@@ -193,6 +196,7 @@ def orphan_end(state: State, name: str, node: str, job_id: str) -> EndJob:
         succeeded=succeeded,
         unsaved=unsaved,
         job_id=job_id,
+        generation=generation,
     )
 
 
@@ -247,16 +251,21 @@ def who_have(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_NAMED_MAX])}{more} {'has' if len(names) == 1 else 'have'}"
 
 
+def needs_launcher(job: JobRecord, node: str) -> bool:
+    """Return whether a job is to end where its user ends the launcher on a node."""
+    return job.state is JobState.FORMING or node in job.generation.members
+
+
 def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
     """Return the order to let a launcher wait."""
-    spare = job.state in ACTIVE or job.state is JobState.STOPPING
+    runs = job.state in ACTIVE or job.state is JobState.STOPPING
     reason = job.reason
-    if spare:
+    if runs:
         reason = f"waiting as a spare of {job.name} (another job would need another --job name)"
     known = state.nodes.get(node)
     if known is not None and job.state not in OVER:
         kept = why_ineligible(state, known)
-        without = f"; {job.name} goes on without it" if kept and spare else ""
+        without = f"; {job.name} goes on without it" if kept and runs else ""
         reason = f"{kept}{without}" or reason
     return HoldLauncher(
         id=f"{job.id}/hold/{node}/{job.state.value}",
@@ -265,6 +274,7 @@ def hold(state: State, job: JobRecord, node: str) -> HoldLauncher:
         job=job.name,
         job_id=job.id,
         lineage_id=job.lineage_id,
+        spare=job.state not in OVER and not needs_launcher(job, node),
     )
 
 

@@ -5,8 +5,11 @@ from nodes that the job has to do with; of a job that was lost nobody knows thes
 nothing once somebody has gone on with that job: an agent has seen a newer generation of it, one was
 planned, or in a newer term a launcher has joined it that did not say already that it is of it. Nor
 does the word of an agent that was away in a newer term than it has seen: a journal may have been
-restored then, and gone on with the job.
+restored then, and gone on with the job. That is ruled out where so many nodes have been heard since
+that those which have not are too few to run it.
 """
+
+from itertools import islice
 
 from everstep_common.endings import is_by_user
 from everstep_common.reports import EndedJob
@@ -66,13 +69,32 @@ def has_ended(state: State, job: JobRecord) -> bool:
     told = job.ending.remembered
     if told is None or job.state is JobState.ENDED:
         return False
-    if job.ending.remembered_term < state.highest_term_seen:
+    if job.ending.remembered_term < state.highest_term_seen and _may_go_on_elsewhere(state, job):
         return False  # it was away in that term, and whoever was there may have gone on
     newest = job.ending.newest_seen
     if job.first_number and (lost_jobs.is_unbegun(job) or lost_jobs.is_gone_on_with(job)):
         newest = max(newest, job.generation.number)
     gone_on = told.term < job.term or told.generation < newest
     return not gone_on and not lost_ends.is_newer_elsewhere(state, told)
+
+
+def _may_go_on_elsewhere(state: State, job: JobRecord) -> bool:
+    """Return whether nodes that could run a job have not been heard since this term began.
+
+    Of those that have been heard one would have seen its newest generation. Which nodes a job has
+    that this journal never began is not known.
+    """
+    if lost_jobs.is_unbegun(job):
+        return True
+    unheard = (node for node in state.nodes.values() if node.welcomed_term != state.term)
+    return len(list(islice(unheard, job.spec.nodes_min))) == job.spec.nodes_min
+
+
+def reconsider(turn: Turn) -> None:
+    """End jobs whose end is believed now that one more node has been heard."""
+    for job in turn.state.newest_jobs():
+        if has_ended(turn.state, job):
+            turn.mark_job(job.id)
 
 
 def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:

@@ -96,6 +96,19 @@ def test_a_launcher_that_hung_past_its_jobs_end_is_ended_and_takes_no_part_in_th
     assert [a.node for a in done if isinstance(a, actions.KeepJob)] == ["n1"]
 
 
+def test_a_spare_is_told_after_which_generation_its_job_ended_at_once_or_when_it_comes() -> None:
+    story = LateStory(nodes=4)
+    story.run()
+    story.train(1, 2)
+    story.join("n2")
+    story.leave("n0")
+    story.sequence += 1
+    told = _ends(story.stop_all())
+    assert {one.node: one.generation for one in told} == {"n0": 1, "n1": 1, "n2": 1}
+    late = _ends(story.rejoin("n3", story.job.id))
+    assert {one.node: one.generation for one in late} == {"n3": 1}
+
+
 def test_a_late_launcher_begins_no_job_where_no_other_has_the_name() -> None:
     story = LateStory(nodes=4)
     story.cancelled()

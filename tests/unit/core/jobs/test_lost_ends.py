@@ -200,3 +200,15 @@ def test_those_are_kept_that_were_heard_of_last_and_for_a_day() -> None:
     story.now_ns += 25 * 3600 * 1_000_000_000
     story.hear("n1", replace(TOLD, job_id="j-3000"))
     assert list(story.core.state.lost_ends) == ["j-3000"]
+
+
+def test_which_nodes_a_job_has_that_was_never_begun_here_nobody_knows() -> None:
+    story = Old()
+    story.tell(replace(story.hello("n2", (), ()), highest_term=12))
+    story.recover()
+    story.hear("n0", jobs=(WAITS,))
+    story.join_as("n0", generation=0)
+    story.hear("n1", TOLD)
+    story.hear("n2")
+    # All that are known here have been heard, and others may have gone on with it.
+    assert story.job.state is not JobState.ENDED

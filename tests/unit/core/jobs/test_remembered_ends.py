@@ -185,6 +185,42 @@ def test_an_agent_that_was_away_since_may_not_know_that_the_job_was_gone_on_with
     assert story.ends()
 
 
+def _told_by_one_that_was_away() -> Restored:
+    """Return a story in which n0 remembers the end, and only n2 has seen a newer term."""
+    story = Restored()
+    story.hear("n2", highest_term=12)
+    story.recover()
+    story.hear("n0", story.told)
+    assert not story.ends()
+    return story
+
+
+def test_its_word_counts_once_too_few_nodes_are_unheard_to_have_gone_on_with_the_job() -> None:
+    story = _told_by_one_that_was_away()
+    story.hear("n2", highest_term=12)
+    assert story.ends()
+    assert story.job.outcome is Outcome.SUCCEEDED
+
+
+def test_one_of_those_may_say_that_the_job_went_on() -> None:
+    story = _told_by_one_that_was_away()
+    newer = JobOnNode("j", 6, True, job_id=story.old, world_size=2)
+    story.hear("n2", jobs=(newer,), highest_term=12)
+    story.hear("n1", highest_term=12)
+    assert not story.ends()
+
+
+def test_what_was_heard_before_this_term_does_not_rule_out_that_the_job_went_on_since() -> None:
+    story = Restored()
+    story.hear("n1", highest_term=12)
+    story.hear("n2", highest_term=12)
+    story.hear("n0", story.told)
+    story.recover()
+    assert not story.ends()
+    story.hear("n0", story.told)
+    assert not story.ends()
+
+
 def test_a_launcher_that_did_not_hear_of_the_end_is_told_also_where_it_comes_first() -> None:
     story = Restored()
     story.hear("n2")
