@@ -272,5 +272,6 @@ class JobRecord:
         if self._retired:
             return
         if facts.key != before.key:
-            self._store.forget(before.key)
-        self._store.save(facts)
+            self._store.rename(before.key, facts)
+        else:
+            self._store.save(facts)
