@@ -78,7 +78,17 @@ def _kept(node: Node) -> dict[str, object]:
     return {"keep_job": fleet_pb2.KeepJob(job="demo", job_id="demo-2", lineage_id=JOB_ID)}
 
 
-@pytest.mark.parametrize("order", [_continued, _kept])
+def _awaited(node: Node) -> dict[str, object]:
+    """The controller has not heard of its end: its journal is from before it."""
+    return {"hold_launcher": fleet_pb2.HoldLauncher(job="demo", job_id=JOB_ID)}
+
+
+def _resumed(node: Node) -> dict[str, object]:
+    """So it has not, and begins the job's next generation."""
+    return {"start_generation": plan(2, (node.source(node, 1),), step=1)}
+
+
+@pytest.mark.parametrize("order", [_continued, _kept, _awaited, _resumed])
 @lived
 async def test_the_launcher_of_a_job_of_which_the_last_one_has_left_something(
     tmp_path: Path, order: Callable[[Node], dict[str, object]]
