@@ -17,7 +17,7 @@ from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_common.orders import VaultDirective
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
-from integration.vault_world import job_order, settings
+from integration.vault_world import TIMEOUT_S, job_order, settings
 
 
 class _Told:
@@ -46,8 +46,10 @@ async def main(folder: Path, control: str, node: str) -> None:
     _stop_at_sigterm()
     reader, writer = await asyncio.open_unix_connection(control)
     told = _Told(writer)
-    # As on a large node: on few processors a replica has one connection.
-    jobs = NodeJobs(settings(folder, transfer_streams=2), told, node)
+    # As on a large node: on few processors a replica has one connection. A launcher of a test
+    # comes back as late as a busy machine lets it.
+    chosen = settings(folder, transfer_streams=2, reconnect_grace_s=3 * TIMEOUT_S)
+    jobs = NodeJobs(chosen, told, node)
     async with asyncio.TaskGroup() as group:
         group.create_task(jobs.run())
         await jobs.ready.wait()

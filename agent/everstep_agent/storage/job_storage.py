@@ -40,7 +40,7 @@ _BEGINNINGS_MAX = 4
 
 @dataclass(frozen=True, slots=True)
 class StorageDeadlines:
-    """Deadlines of storage: ``stall_s`` without a byte, ``list_s`` to say what is there.
+    """Deadlines of storage: ``stall_s`` without a byte, ``list_s`` to say at first what is there.
 
     ``unseen_s``: until a file of another node is seen.
     """
@@ -49,6 +49,22 @@ class StorageDeadlines:
     list_s: float
     unseen_s: float
     at_once: int
+
+
+class ListingPatience:
+    """How long a listing may take: it begins anew each time, so it gets twice as long each time."""
+
+    def __init__(self, first_s: float, longest_s: float) -> None:
+        self.limit_s = self._first_s = first_s
+        self._longest_s = max(first_s, longest_s)
+
+    def exceed(self) -> None:
+        """It was not there in time."""
+        self.limit_s = min(2 * self.limit_s, self._longest_s)
+
+    def reset(self) -> None:
+        """It was there, or another place is listed."""
+        self.limit_s = self._first_s
 
 
 class JobStorage:
@@ -66,6 +82,7 @@ class JobStorage:
         self._vault = vault
         self._spawn = spawn
         self._deadlines = deadlines
+        self._patience = ListingPatience(deadlines.list_s, deadlines.stall_s)
         self._jitter = jitter
         self._target: StorageTarget | None = None
         # Why the storage could not be listed; empty when it could.
@@ -100,6 +117,7 @@ class JobStorage:
         target, self._target = self._target, None
         self._vault.files, self.listing, self.unseen_reason = None, None, ""
         self.closed = False
+        self._patience.reset()
         if target is not None:
             self._spawn(target.workers.close(), f"close storage of {self._vault.job}")
 
@@ -183,20 +201,23 @@ class JobStorage:
         target = self._current_target()
         if target is None:
             return
-        before = self.listing
+        before, limit_s = self.listing, self._patience.limit_s
         try:
-            async with asyncio.timeout(self._deadlines.list_s):
+            async with asyncio.timeout(limit_s):
                 found = await target.workers.ask(ListSteps(target.location), StepListing)
         except (StorageError, TimeoutError) as error:
             self.closed = (
                 isinstance(error, StorageRefusedError) and error.kind is RefusalKind.CLOSED
             )
-            self.unseen_reason = str(error) or f"no answer within {self._deadlines.list_s:g} s"
+            if isinstance(error, TimeoutError):
+                self._patience.exceed()
+            self.unseen_reason = str(error) or f"no answer within {limit_s:g} s"
             what = (self._vault.job, target.location.path, self.unseen_reason)
             once = once_a_minute(f"job {self._vault.job}", self.unseen_reason)
             logger.warning("job %s: %s: %s", *what, extra=once)
             return
         self.unseen_reason, self.closed = "", False
+        self._patience.reset()
         self.listing = found
         self._remember_folder(found.storage_id)
         lost = found.lost_latest

@@ -21,8 +21,9 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _PROGRAM = Path(__file__).parent / "worker/main.py"
-# Interpreter and imports take a tenth of a second; a node that swaps takes longer.
-_START_S = 20.0
+# Interpreter and imports take a tenth of a second; a node that swaps takes longer. One that is
+# given up begins anew, so it is not given up before a listing is (storage_stall_timeout_s).
+_START_S = 60.0
 # How long a killed process may take to be gone, which is at once unless the kernel holds it.
 _DEATH_S = 1.0
 # How long an idle worker may take to exit when it is told to.

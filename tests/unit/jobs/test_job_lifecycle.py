@@ -83,6 +83,43 @@ def test_each_change_is_saved_when_it_is_made(store: JobStore) -> None:
     assert record.facts.state is JobState.STOPPING
 
 
+def test_a_job_that_gets_an_id_is_kept_under_it_alone(store: JobStore) -> None:
+    record = _record(store)
+    record.identify("demo-1", "demo-1")
+    assert store.load() == [record.facts]
+
+
+def test_one_whose_new_row_cannot_be_written_keeps_the_one_before() -> None:
+    with closing(open_database(":memory:")) as database:
+        store = JobStore(database)
+        record = _record(store)
+        before = record.facts
+        database.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON job BEGIN SELECT RAISE(ABORT, 'no room'); END"
+        )
+        record.identify("demo-1", "demo-1")
+        assert store.trouble == "no room"
+        assert store.load() == [before]
+        database.execute("DROP TRIGGER full")
+        record.note_free_port(7)
+        assert record.facts in store.load()
+
+
+def test_a_job_that_is_given_a_launcher_after_its_end_goes_on(store: JobStore) -> None:
+    record = _record(store)
+    record.end(Ending(succeeded=False, reason="it was said to be over"), 4)
+    record.take_place(JobFacts("demo"))
+    assert record.facts.state is JobState.STOPPED
+    assert record.facts.ending == Ending()
+    assert not record.facts.active
+
+
+def test_one_that_has_not_ended_is_as_far_as_before(store: JobStore) -> None:
+    record = _record(store)
+    record.take_place(JobFacts("demo"))
+    assert record.facts.state is JobState.RUNNING
+
+
 def test_nothing_is_left_over_from_the_generation_before(store: JobStore) -> None:
     record = _record(store)
     record.reach_phase(Phase.ATTACHED)

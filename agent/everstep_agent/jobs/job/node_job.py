@@ -156,7 +156,8 @@ class NodeJob:
             self.storage.when_done(partial(self._conclude, ending, launcher, job_id))
 
     def _conclude(self, ending: Ending, launcher: str, job_id: str) -> None:
-        if self.facts.active:
+        goes_on = self.facts.job_id == job_id and not self.facts.ended
+        if self.facts.active or goes_on:
             return
         # Another job may have gone on from this one, and its launcher may have come, meanwhile.
         if self.link.job == launcher:

@@ -101,6 +101,7 @@ class StorageLifecycle:
         """Use the storage of a launcher that has joined beside the job, and is its own by now."""
         request, storage = self._link.request, self._record.facts.storage.storage
         if storage is None:
+            self.unreported = False  # it was told of at once
             if self.files.configured:
                 self.files.close()
             return

@@ -253,8 +253,13 @@ def _tell_missed(job: NodeJob, request: messages.Join, launcher: LauncherPeer) -
 
 
 def report_joining_again(job: NodeJob) -> None:
-    """Say once more that the launcher takes part: the controller has forgotten it."""
+    """Say once more that the launcher takes part: the controller has forgotten it.
+
+    One that waits for its storage is told of when that has said what is there.
+    """
     request = job.link.request
+    if job.storage.unreported:
+        return
     if job.link.connected and request is not None and not job.facts.ended:
         record = joined_again_record(request, job.facts, job.storage.files.listing)
         job.context.outlet.record(record)

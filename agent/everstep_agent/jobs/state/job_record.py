@@ -169,9 +169,13 @@ class JobRecord:
             self._write(facts)
 
     def take_place(self, other: JobFacts) -> None:
-        """A launcher that has waited beside it is its own: what it was promised goes along."""
+        """A launcher that has waited beside it is its own: what it was promised goes along.
+
+        It goes on with it, also where it had ended: the controller has not heard of that.
+        """
         stops = self._facts.stops
-        self._write(
+        self._advance(
+            JobEvent.LAUNCHER_GIVEN,
             replace(
                 self._facts,
                 place=other.place,
@@ -182,7 +186,8 @@ class JobRecord:
                     max(stops.ordered, other.stops.ordered),
                     max(stops.completed, other.stops.completed),
                 ),
-            )
+                ending=Ending(),
+            ),
         )
 
     def admit_launcher(self, request: Join, peer: Peer, process: ProcessIdentity | None) -> None:
@@ -272,5 +277,6 @@ class JobRecord:
         if self._retired:
             return
         if facts.key != before.key:
-            self._store.forget(before.key)
-        self._store.save(facts)
+            self._store.rename(before.key, facts)
+        else:
+            self._store.save(facts)

@@ -45,6 +45,8 @@ class JobEvent(Enum):
     END_ORDERED = "end ordered"
     # Another job goes on from what is kept of it: from now on it is that job.
     CONTINUED = "continued"
+    # The controller says that a launcher is the job's, which has waited here beside it.
+    LAUNCHER_GIVEN = "launcher given"
 
 
 class Effect(Enum):
@@ -107,6 +109,8 @@ TRANSITIONS: Mapping[tuple[JobState, JobEvent], Step] = MappingProxyType(
         (_S.RESTARTING, _E.PROCESSES_GONE): _STOPPED,
         **{(state, _E.END_ORDERED): _CONCLUDED for state in _S},
         (_S.ENDED, _E.CONTINUED): Step(_S.NEW),
+        # The journal of the controller is older than the end.
+        (_S.ENDED, _E.LAUNCHER_GIVEN): _STOPPED,
     }
 )
 
@@ -127,6 +131,11 @@ IGNORED: Mapping[tuple[JobState, JobEvent], str] = MappingProxyType(
         **{(state, _E.PROCESSES_GONE): "none was there" for state in _NOT_RUNNING},
         **{
             (state, _E.CONTINUED): "it has not ended: the controller calls the same job otherwise"
+            for state in _S
+            if state is not _S.ENDED
+        },
+        **{
+            (state, _E.LAUNCHER_GIVEN): "it has not ended: how far it is does not change"
             for state in _S
             if state is not _S.ENDED
         },

@@ -220,8 +220,9 @@ class JobsSettings:
     storage_list_timeout_s: float = setting(
         10.0,
         unit="s",
-        help="Deadline for listing a job's steps in storage; then it is tried again. The job "
-        "waits for it, because without the list it would start from scratch.",
+        help="Deadline for listing a job's steps in storage; then it is tried again, each time "
+        "with twice as long, up to storage_stall_timeout_s. The job waits for it, because without "
+        "the list it would start from scratch.",
     )
     storage_unseen_timeout_s: float = setting(
         65.0,

@@ -14,10 +14,12 @@ from everstep_agent.jobs.state.facts import JobFacts
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.jobs.state.records import plan_from_bytes, plan_to_bytes
 from everstep_agent.persistence.data_folder import folder_problem
-from everstep_agent.vault.snapshots.database import RuntimeDatabase, write_row
+from everstep_agent.vault.snapshots.database import RuntimeDatabase, write_row, write_rows
 from everstep_common.codec import CodecError, from_json, to_json
 
 logger = logging.getLogger(__name__)
+_SAVE = "INSERT OR REPLACE INTO job VALUES (?, ?, ?)"
+_FORGET = "DELETE FROM job WHERE key = ?"
 
 
 class JobStore:
@@ -53,16 +55,17 @@ class JobStore:
 
     def save(self, facts: JobFacts) -> None:
         """Keep the facts of a job."""
-        known = cast("dict[str, object]", to_json(replace(facts, plan=NO_PLAN)))
-        del known["plan"]
-        body = json.dumps(known, separators=(",", ":"))
-        row = (facts.key, body, self._encoded(facts))
-        write_row(self._db, "INSERT OR REPLACE INTO job VALUES (?, ?, ?)", row)
+        write_row(self._db, _SAVE, self._row(facts))
+
+    def rename(self, key: str, facts: JobFacts) -> None:
+        """Keep the facts of a job that had another key until now: never under both, or neither."""
+        self._plans.pop(key, None)
+        write_rows(self._db, [(_FORGET, (key,)), (_SAVE, self._row(facts))])
 
     def forget(self, key: str) -> None:
         """Forget a job."""
         self._plans.pop(key, None)
-        write_row(self._db, "DELETE FROM job WHERE key = ?", (key,))
+        write_row(self._db, _FORGET, (key,))
 
     def load(self) -> list[JobFacts]:
         """Return all jobs; a row that cannot be read is dropped with a warning."""
@@ -75,6 +78,11 @@ class JobStore:
                 logger.warning("what was known of job %s cannot be read: %s", key, error)
                 self.forget(key)
         return found
+
+    def _row(self, facts: JobFacts) -> tuple[str, str, bytes]:
+        known = cast("dict[str, object]", to_json(replace(facts, plan=NO_PLAN)))
+        del known["plan"]
+        return facts.key, json.dumps(known, separators=(",", ":")), self._encoded(facts)
 
     def _encoded(self, facts: JobFacts) -> bytes:
         plan, encoded = self._plans.get(facts.key, (None, b""))
