@@ -18,6 +18,7 @@ from everstep_controller.core.recovery.backoff import backoff_ns
 from everstep_controller.core.recovery.causes import OUTSIDE
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_rollback import BadSteps
+from unit.core.recovery.test_lost_jobs import LOST, Old
 from unit.core.test_decisions import S
 
 ERRORS = {
@@ -309,3 +310,41 @@ def test_nor_does_what_comes_on_one_node_of_several_or_differs_or_lived_long() -
         story.now_ns += 700 * S  # it trains, and nobody sees its steps
         story.suffer("storage", f"n{turn % 2}")
     assert story.state_of_job() is JobState.STARTING
+
+
+def test_nor_does_any_outage_where_a_generation_of_a_script_without_seen_steps_has_lived() -> None:
+    story = fresh()
+    story.now_ns += 3 * 86_400 * S  # it trains for three days
+    for turn in range(4 * story.job.spec.restarts_max):
+        story.suffer("storage", f"n{turn % 2}")
+        story.wait_out()
+        assert story.state_of_job() is JobState.STARTING, story.job.reason
+
+
+def test_how_long_a_generation_lived_ends_with_its_rank_and_not_with_a_pause() -> None:
+    story = fresh()
+    for turn in range(story.job.spec.restarts_max + 1):
+        story.wait_out()
+        story.tell(events.AutomationPaused("j", "ops", "we look"))
+        story.suffer("storage", f"n{turn % 2}")
+        story.now_ns += 3600 * S
+        story.tell(events.AutomationResumed("j", "ops"))
+    assert story.state_of_job() is JobState.ENDED
+    assert "what it names was never there" in story.job.reason
+
+
+class Lost(Old, Outside):
+    """A job on one node whose journal is lost."""
+
+
+def test_nor_does_any_outage_where_the_journal_that_began_the_job_is_lost() -> None:
+    story = Lost(0)
+    story.rebuild(("n1", LOST))
+    story.connect("n1", jobs=(LOST,))
+    story.begin("n1", "j-4", running=1)
+    story.stopped("n1", 1)
+    story.choose(None)
+    for _ in range(4 * story.job.spec.restarts_max):
+        assert story.state_of_job() is JobState.STARTING, story.job.reason
+        story.suffer("storage", "n1")
+        story.wait_out()
