@@ -48,6 +48,9 @@ NOT_THE_PROGRAM = frozenset(
     }
 )
 
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
+
 _HARDWARE = frozenset(
     {
         SuggestedAction.RESET_DEVICE,
@@ -174,8 +177,15 @@ def _evidence(
             if (why := _amiss(turn, job, incident, turn.state.nodes[name]))
         },
         members=tuple(job.generation.members),
+        finished=_finished(job, generation),
         waited_for=_waited_for(job, generation),
     )
+
+
+def _finished(job: JobRecord, generation: int) -> tuple[str, ...]:
+    """Return some of the nodes whose ranks had all ended well in a generation."""
+    known = job.generation.finished if job.generation.number == generation else {}
+    return tuple(known)[:_NAMED_MAX]
 
 
 def _is_fresh(job: JobRecord) -> bool:

@@ -124,6 +124,18 @@ def test_a_death_that_nobody_classified_counts_as_ever() -> None:
     assert story.state_of_job() is JobState.ENDED
 
 
+def test_ranks_that_lose_those_that_have_ended_well_are_the_programs_doing() -> None:
+    story = trained()
+    for _ in range(story.job.spec.restarts_max + 1):
+        assert story.state_of_job() is JobState.STARTING or not story.job.recovery.restarts
+        report = reports.GenerationFinished(story.job.generation.number)
+        story.tell(events.Reported(story.origin("n0"), story.now_ns, report, "j"))
+        story.suffer("collective", "n1", step=16)
+    assert story.state_of_job() is JobState.ENDED
+    assert "given up after 2 restarts" in story.job.reason
+    assert "when all ranks on n0 had ended well" in story.job.reason
+
+
 def test_the_first_attempt_comes_at_once_and_each_one_after_it_twice_as_late() -> None:
     story, waited = trained(), []
     for _ in range(10):
