@@ -56,8 +56,8 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     job = turn.state.job(event.job)
     if job is None or job.state in OVER or job.ending.asked_on:
         return
+    backoff.end_wait(turn, job)
     if job.state is JobState.BACKING_OFF:
-        backoff.end_wait(turn, job)
         _want(turn, job, _wish(job, PlannedKind.RESTART, event))
         return
     if job.state not in (*ACTIVE, JobState.STOPPING):

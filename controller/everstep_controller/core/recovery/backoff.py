@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from everstep_controller.core.model.incident import JUDGEMENTS_MAX, Judgement
-from everstep_controller.core.model.job import Cause, JobRecord
+from everstep_controller.core.model.job import Cause, JobRecord, PlannedKind
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -75,8 +75,11 @@ def _has_lived(turn: Turn, job: JobRecord) -> bool:
 def waits(turn: Turn, job: JobRecord) -> bool:
     """Return whether it is not time yet for a job's next attempt.
 
-    A node that turns out to be lost, or a finding, explains what its ranks died of.
+    A node that turns out to be lost, or a finding, explains what its ranks died of; and whoever
+    has ordered a restart while they were stopped knows what it was.
     """
+    if job.planned is not None and job.planned.kind is PlannedKind.RESTART:
+        return False
     return job.generation.cause in _WAITED_FOR and turn.has_timer(TimerKind.BACKOFF, job.id)
 
 

@@ -223,6 +223,34 @@ def test_an_operators_restart_ends_the_wait_and_a_stop_ends_the_job() -> None:
             assert story.job.planned is None
 
 
+def _waited_long() -> Outside:
+    story = trained()
+    for _ in range(6):
+        story.wait_out()
+        story.suffer("storage", step=16)
+    return story
+
+
+def test_a_restart_that_is_ordered_while_ranks_are_stopped_is_not_put_off() -> None:
+    story = _waited_long()
+    story.wait_out()
+    story.die("n0", "storage", exception=ERRORS["storage"], step=16)
+    story.tell(events.RestartOrdered("j", "ops", "it is mounted again"))
+    story.stop_all()
+    assert story.state_of_job() is JobState.REPLANNING
+    story.choose(0)
+    assert (story.job.generation.renew, story.job.planned) == (True, None)
+
+
+def test_nor_is_one_that_is_ordered_while_automation_is_paused() -> None:
+    story = _waited_long()
+    story.tell(events.AutomationPaused("j", "ops", "we look"))
+    story.tell(events.RestartOrdered("j", "ops", "it is mounted again"))
+    assert story.state_of_job() is JobState.WAITING_CAPACITY
+    story.tell(events.AutomationResumed("j", "ops"))
+    assert story.state_of_job() is JobState.REPLANNING
+
+
 def test_nodes_that_come_and_paused_automation_do_not_shorten_it() -> None:
     story = trained()
     for _ in range(3):
