@@ -1,7 +1,7 @@
 """Blame: how a generation ended is judged once, and the node at fault is replaced."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
@@ -13,6 +13,7 @@ from everstep_controller.core.model.incident import (
     JUDGEMENTS_MAX,
     STRIKES_MAX,
     AskedRollback,
+    Death,
     IncidentPart,
     Judgement,
     Remedy,
@@ -134,8 +135,9 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
             or node.name not in job.generation.members
         ):
             continue
-        late = turn.now_ns - incident.onset_ns > turn.state.settings.evidence_window_ns
         newest = job.recovery.judgements[-1] if job.recovery.judgements else None
+        ended_ns = max(incident.onset_ns, newest.at_ns if newest is not None else 0)
+        late = turn.now_ns - ended_ns > turn.state.settings.evidence_window_ns
         # One without a signature was not about how ranks died.
         if newest is not None and newest.signature and not late:
             _judge_again(turn, job, incident, newest)
@@ -158,11 +160,12 @@ def _judge_again(
 def _evidence(
     turn: Reconciliation, job: JobRecord, incident: JobIncident, generation: int
 ) -> causes.Evidence:
+    deaths = tuple(death for death in job.recovery.deaths if death.exit.generation == generation)
     return causes.Evidence(
         generation=generation,
         now_ns=turn.now_ns,
-        deaths=tuple(death for death in job.recovery.deaths if death.exit.generation == generation),
-        faults=tuple(_faults(turn, job, incident)),
+        deaths=deaths,
+        faults=tuple(_faults(turn, job, incident, deaths)),
         outside=_outside(job, incident),
         past=tuple(job.recovery.judgements),
         strikes=_strikes(turn, job, turn.now_ns),
@@ -310,10 +313,15 @@ def _outside(job: JobRecord, incident: JobIncident) -> str:
     )
 
 
-def _faults(turn: Reconciliation, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
+def _faults(
+    turn: Reconciliation, job: JobRecord, incident: JobIncident, deaths: Iterable[Death]
+) -> list[causes.NodeFault]:
     onset_ns = incident.onset_ns
     window_ns = turn.state.settings.evidence_window_ns
-    fault = RanksFault(onset_ns, onset_ns, window_ns, bearing.borne_until_ns(job))
+    # Attempts without a new step are one incident, which may last for days.
+    died = (one.at_ns for one in deaths)
+    until_ns = max(onset_ns, min(died, default=onset_ns))
+    fault = RanksFault(onset_ns, until_ns, window_ns, bearing.borne_until_ns(job))
     return [
         causes.NodeFault(name, held.finding.message)
         for name in job.generation.members

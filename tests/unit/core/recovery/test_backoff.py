@@ -13,11 +13,13 @@ from everstep_controller.core.hangs.response import MANNERS, Manner
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.hang import PROVED
 from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.recovery.backoff import backoff_ns
 from everstep_controller.core.recovery.causes import OUTSIDE
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_rollback import BadSteps
+from unit.core.recovery.test_blame import WEAR
 from unit.core.recovery.test_lost_jobs import LOST, Old
 from unit.core.test_decisions import S
 
@@ -249,6 +251,33 @@ def test_nor_is_one_that_is_ordered_while_automation_is_paused() -> None:
     assert story.state_of_job() is JobState.WAITING_CAPACITY
     story.tell(events.AutomationResumed("j", "ops"))
     assert story.state_of_job() is JobState.REPLANNING
+
+
+def test_a_finding_explains_what_ranks_die_of_also_hours_after_the_first_of_them() -> None:
+    story = _waited_long()
+    while story.now_ns < 4 * 3600 * S:
+        story.wait_out()
+        story.suffer("storage", "n1", step=16)
+    story.join("n2")
+    story.now_ns += 300 * S
+    story.find("n1", WEAR)
+    story.wait_out()
+    story.suffer("storage", "n1", step=16)
+    assert story.state("n1") is NodeState.VALIDATING
+    assert "n1 is at fault by its own word" in story.job.recovery.judgements[-1].sentence
+    assert story.job.generation.members == ["n0", "n2"]
+
+
+def test_one_that_comes_soon_after_such_an_end_ends_the_wait() -> None:
+    story = _waited_long()
+    while story.now_ns < 4 * 3600 * S:
+        story.wait_out()
+        story.suffer("storage", "n1", step=16)
+    story.join("n2")
+    story.find("n1", WEAR)
+    assert story.state("n1") is NodeState.VALIDATING
+    assert story.state_of_job() is JobState.REPLANNING
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_nodes_that_come_and_paused_automation_do_not_shorten_it() -> None:
