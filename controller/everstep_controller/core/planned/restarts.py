@@ -205,7 +205,8 @@ def _plan_drain(turn: Reconciliation, job: JobRecord, draining: set[str]) -> Non
     must = any(nodes[name].vacated for name in leaving)
     if not must and not plan_without(turn.state, job, draining)[0]:
         return
-    if job.state is JobState.REPLANNING:
+    if job.state in (JobState.REPLANNING, JobState.BACKING_OFF):
+        backoff.end_wait(turn, job)  # it leaves now, and may die of nothing elsewhere
         planning.plan(turn, job)
     elif job.state in ACTIVE:
         claim = nodes[leaving[0]].claims[0]

@@ -253,6 +253,16 @@ def test_nor_is_one_that_is_ordered_while_automation_is_paused() -> None:
     assert story.state_of_job() is JobState.REPLANNING
 
 
+def test_a_drain_has_it_go_on_at_once_where_another_node_can_take_the_ranks() -> None:
+    story = _waited_long()
+    story.tell(events.OperatorDrained("n0", "ops", "a fan is loud"))
+    assert story.state_of_job() is JobState.BACKING_OFF, "it would only be where it is"
+    story.join("n2")
+    assert story.state_of_job() is JobState.REPLANNING
+    assert story.job.generation.members == ["n2", "n1"]
+    assert story.timer not in story.core.state.timers
+
+
 def test_a_finding_explains_what_ranks_die_of_also_hours_after_the_first_of_them() -> None:
     story = _waited_long()
     while story.now_ns < 4 * 3600 * S:
