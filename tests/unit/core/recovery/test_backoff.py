@@ -253,6 +253,23 @@ def test_nor_is_one_that_is_ordered_while_automation_is_paused() -> None:
     assert story.state_of_job() is JobState.REPLANNING
 
 
+def test_a_node_that_is_lost_minutes_later_does_not_take_the_blame_for_all_before_it() -> None:
+    story = _waited_long()
+    while story.now_ns < 3600 * S:
+        story.wait_out()
+        story.suffer("killed", "n0", step=16)
+    story.join("n2")
+    story.now_ns += 300 * S
+    story.lose("n1")
+    first, then = story.incidents[-2:]
+    assert (first.cause, first.node) == ("process", "n0")
+    assert (then.cause, then.node) == ("node", "n1")
+    assert then.onset_ns == first.over_ns > 3900 * S
+    assert story.job.generation.members == ["n0", "n2"]
+    spent = story.job.ledger.totals(story.now_ns)
+    assert sum(spent.values()) == story.job.ledger.wall_ns(story.now_ns)
+
+
 def test_a_drain_has_it_go_on_at_once_where_another_node_can_take_the_ranks() -> None:
     story = _waited_long()
     story.tell(events.OperatorDrained("n0", "ops", "a fan is loud"))
