@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
+from everstep_common.failures.classification import side
 from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.events import TimeoutJudged
 from everstep_controller.core.fleet.incidents import incidents_of_job, open_incident
@@ -81,6 +82,8 @@ def judge_end(turn: Reconciliation, job: JobRecord) -> None:
         # A launcher that is gone was ended by somebody, and comes back by somebody's hand.
         outside = judgement.outside or job.generation.cause is Cause.LAUNCHER
         judgement = replace(judgement, attempt=_may_be_program(job, judgement), outside=outside)
+    if past and _explained_in_vain(past[-1], judgement):
+        judgement = replace(judgement, outside=True)
     past.append(judgement)
     del past[:-JUDGEMENTS_MAX]
     backoff.note_end(turn, job, judgement)
@@ -93,6 +96,13 @@ def _may_be_program(job: JobRecord, judgement: Judgement) -> bool:
     """Return whether the program may have ended a generation: nobody else is known to have."""
     known = judgement.explained or judgement.outside
     return not known and job.generation.cause not in NOT_THE_PROGRAM
+
+
+def _explained_in_vain(before: Judgement, judgement: Judgement) -> bool:
+    """Return whether what seems to come from outside comes again, whatever finding explains it."""
+    kind = judgement.signature.partition(":")[0]
+    again = (before.signature, before.step) == (judgement.signature, judgement.step)
+    return judgement.explained and again and bool(kind) and side(kind) in causes.OUTSIDE
 
 
 def died_again(job: JobRecord, node: str) -> bool:
@@ -110,7 +120,8 @@ def was_attempt(job: JobRecord) -> bool:
     judged = job.recovery.judgements
     if not judged or judged[-1].attempt:
         return True
-    return judged[-1].explained and any(died_again(job, node) for node in job.generation.members)
+    explained = judged[-1].explained and not judged[-1].outside
+    return explained and any(died_again(job, node) for node in job.generation.members)
 
 
 def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement: Judgement) -> None:

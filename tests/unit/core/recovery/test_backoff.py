@@ -1,11 +1,13 @@
 """What ends a job's ranks from outside never ends the job: its attempts are ever further apart."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from everstep_common import reports
 from everstep_common.failures.classification import KINDS, side
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.dispatch.core import Core
@@ -21,7 +23,7 @@ from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_rollback import BadSteps
 from unit.core.recovery.test_blame import WEAR
 from unit.core.recovery.test_lost_jobs import LOST, Old
-from unit.core.test_decisions import S
+from unit.core.test_decisions import XID, S
 
 ERRORS = {
     "storage": "OSError: [Errno 5] Input/output error: '/data/shard-7'",
@@ -251,6 +253,30 @@ def test_nor_is_one_that_is_ordered_while_automation_is_paused() -> None:
     assert story.state_of_job() is JobState.WAITING_CAPACITY
     story.tell(events.AutomationResumed("j", "ops"))
     assert story.state_of_job() is JobState.REPLANNING
+
+
+def test_a_finding_that_nothing_is_done_about_explains_an_end_from_outside_once() -> None:
+    story = trained(Settings(mode=Mode.ADVISE))
+    story.find("n1", WEAR)
+    waited = []
+    for _ in range(4 * story.job.spec.restarts_max):
+        story.suffer("storage", "n1", step=16)
+        waited.append(round(story.wait_s()))
+        story.wait_out()
+    assert waited[:5] == [0, 0, 5, 10, 20]
+    assert story.state_of_job() is JobState.STARTING
+
+
+def test_nor_does_it_end_a_job_on_one_node_by_what_comes_from_outside() -> None:
+    story = Lost()
+    story.begin("n1")
+    story.choose(None)
+    story.progress(0)
+    story.find("n1", replace(XID, mode=Mode.ADVISE))
+    for _ in range(4 * story.job.spec.restarts_max):
+        story.suffer("killed", "n1", step=0)
+        assert story.state_of_job() is not JobState.ENDED, story.job.reason
+        story.wait_out()
 
 
 def test_a_node_that_is_lost_minutes_later_does_not_take_the_blame_for_all_before_it() -> None:
