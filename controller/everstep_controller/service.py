@@ -4,9 +4,10 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from everstep_common.clock import boot_ns, stamp_clock
 from everstep_common.machine import machine_id
@@ -82,6 +83,9 @@ from everstep_controller.telemetry.printed_steps import PrintedSteps
 from everstep_controller.telemetry.rank_progress import RankProgressTable
 from everstep_controller.telemetry.samples import SampleRing
 
+if TYPE_CHECKING:
+    from everstep_controller.api.fleet.stream_certificates import StreamCertificates
+
 logger = logging.getLogger(__name__)
 
 _TICK_S = 0.1
@@ -130,8 +134,9 @@ class Controller:
         runtime = self.runtime = Runtime(self._fold, clock)
         self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)
         sessions = self._sessions = Sessions()
-        port = RuntimeVaultPort(self._state, secret, sessions, runtime)
-        vault = self._vault = VaultService(self._state, port)
+        vault = self._vault = VaultService(
+            self._state, RuntimeVaultPort(self._state, secret, sessions, runtime)
+        )
         self._timers = Timers(
             clock.now_ns,
             due=lambda name: runtime.post(TimerDue(name)),
@@ -155,6 +160,7 @@ class Controller:
         questions = NodeQuestions(sessions)
         samples, gpus = SampleRing(config.samples_window), GpuSamples()
         links, ranks, kernel = LinkErrors(), RankProgressTable(), NewestKernelMessages()
+        self._certificates = _certificates(sessions, config.tls.ca)
         self._streams = AgentStreams(
             StreamCollaborators(
                 runtime=runtime,
@@ -168,6 +174,9 @@ class Controller:
                 ranks=ranks,
                 kernel=kernel,
                 questions=questions,
+                certificate_trouble=(
+                    self._certificates.trouble if self._certificates else lambda _: ""
+                ),
             )
         )
         follower = EventFollower(
@@ -262,8 +271,8 @@ class Controller:
             asyncio.create_task(self._trials.run(), name="judge trials"),
             asyncio.create_task(self._keep_alive(), name="time alive"),
         ]
-        if self._config.tls.ca is not None:
-            renewals = _renewals(self._sessions, self._config.tls.ca)
+        if self._certificates is not None:
+            renewals = self._certificates.run()
             self._tickers.append(asyncio.create_task(renewals, name="stream certificates"))
 
     async def failure(self) -> str:
@@ -411,12 +420,14 @@ class Controller:
             self._intake.tick(self.runtime.now_ns())
 
 
-def _renewals(sessions: Sessions, authority: Path) -> Coroutine[None, None, None]:
-    """Return what ends streams whose certificates count no more."""
+def _certificates(sessions: Sessions, authority: Path | None) -> "StreamCertificates | None":
+    """Return what ends streams whose certificates count no more; None without TLS."""
+    if authority is None:
+        return None
     # What reads certificates takes 0.2 s to import, which a controller without TLS need not wait.
     from everstep_controller.api.fleet.stream_certificates import StreamCertificates
 
-    return StreamCertificates(sessions, authority).run()
+    return StreamCertificates(sessions, authority)
 
 
 def _time_away(history: JournalStore, now_ns: int) -> Absence | None:

@@ -19,6 +19,7 @@ class Authorities:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._read: tuple[bytes, list[x509.Certificate]] = (b"", [])
+        self._looked_at = b""
 
     def newest(self) -> list[x509.Certificate]:
         """Return those in the file; those that were read before, where it cannot be read now."""
@@ -32,9 +33,9 @@ class Authorities:
 
     def changed(self) -> bool:
         """Return whether the file has others than at the last look; not where it cannot be read."""
-        before = self._read[0]
         self.newest()
-        return self._read[0] != before
+        before, self._looked_at = self._looked_at, self._read[0]
+        return self._looked_at != before
 
 
 class ShownCertificates:

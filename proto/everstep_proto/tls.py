@@ -4,7 +4,7 @@ import logging
 import math
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
@@ -32,6 +32,8 @@ class Identity:
     role: Role
     # When its certificate ends, as Unix time.
     until_s: float = math.inf
+    # What gRPC tells of the other end, as long as the call lasts; without TLS it is nothing.
+    shown: Callable[[], Mapping[str, Iterable[bytes]]] = field(default=dict, compare=False)
 
 
 # Without TLS only who reaches the controller's socket, or knows its secret, gets as far as this:

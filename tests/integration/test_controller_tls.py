@@ -15,9 +15,9 @@ from everstep_controller.api.server import HANDSHAKE_S
 from everstep_controller.core.events import NodeDisconnected
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.service import Controller
-from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 from everstep_proto.tls import aio_channel
-from fakes.agent_stream import agent_stream
+from fakes.agent_stream import AgentStream, agent_stream
 from fakes.authority import Authority
 from fakes.controllers import controller
 
@@ -232,6 +232,27 @@ def test_a_stream_whose_certificate_counts_no_more_ends_and_its_node_is_not_sile
             await agent.finding(2)
             await agent.acknowledged(2)
         assert not [one for one in told[:-1] if isinstance(one.event, NodeDisconnected)]
+
+    with_controller(tmp_path, act)
+
+
+def test_who_keeps_the_channel_gets_no_other_stream_on_it(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        watch = running._certificates
+        assert watch is not None
+        tls = authority.issue("node-1", "agent")
+        async with aio_channel(f"localhost:{running.port}", tls) as channel:
+            connect = fleet_pb2_grpc.FleetStub(channel).Connect
+            agent = AgentStream("node-1", connect())
+            await agent.hello()
+            renew_authority(tmp_path)
+            await watch.end_stale_streams()
+            assert (await agent.end())[0] is grpc.StatusCode.ABORTED
+            agent = AgentStream("node-1", connect())
+            await agent.send_hello()
+            code, sentence = await agent.end()
+            assert code is grpc.StatusCode.UNAUTHENTICATED
+            assert "the authority of the certificate was replaced" in sentence
 
     with_controller(tmp_path, act)
 

@@ -139,6 +139,19 @@ def test_most_agents_of_a_small_fleet_are_told_as_many_are(tmp_path: Path) -> No
         assert code == 0, said
 
 
+def test_a_job_that_dies_between_its_waits_for_the_next_attempt_is_told_of(tmp_path: Path) -> None:
+    backs_off = {
+        # Ten minutes of waiting, and two of an attempt, again and again.
+        'everstep_job_state{job="outage",state="backing_off"}': "1x9 0x1 " * 10,
+        # A storage that was away for three minutes, a quarter of an hour ago and just now.
+        'everstep_job_state{job="over",state="backing_off"}': "0x103 1x2 0x14",
+        'everstep_job_state{job="moment",state="backing_off"}': "0x117 1x2",
+    }
+    told = [{"job": "outage", "state": "backing_off", "severity": "warning"}]
+    code, said = _fires(tmp_path, "EverstepJobWaits", backs_off, told)
+    assert code == 0, said
+
+
 def _fires(
     folder: Path, alert: str, series: Mapping[str, str], labels: Sequence[Mapping[str, str]]
 ) -> tuple[int, str]:

@@ -10,6 +10,7 @@ import pytest
 
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
 from everstep_controller.api.fleet.stream_certificates import StreamCertificates
+from everstep_proto.tls import Identity, Role
 from fakes.authority import Authority
 from fakes.jumping_loop import simulate
 
@@ -140,3 +141,37 @@ def test_a_fleet_whose_certificates_end_together_does_not_come_back_together(
     for second in range(10):
         at_once = sum(second <= at_s < second + 1 for at_s in ended)
         assert 60 <= at_once <= 140, "100 handshakes a second, more or less"
+
+
+def test_no_stream_is_opened_for_a_certificate_that_has_ended_since_its_channel_opened(
+    fleet: _Fleet,
+) -> None:
+    identity = Identity("n0", Role.AGENT, until_s=fleet.now_s + 60)
+    assert fleet.watch.trouble(identity) == ""
+    fleet.now_s += 61
+    assert fleet.watch.trouble(identity) == "the certificate has ended"
+
+
+def test_an_authority_that_is_replaced_during_a_look_is_looked_at_by_the_next_one(
+    fleet: _Fleet,
+) -> None:
+    sessions = [fleet.open(f"n{number}") for number in range(60)]
+    first = (fleet.folder / "ca.pem").read_bytes()
+
+    async def rotate() -> None:
+        await fleet.watch.end_stale_streams()
+        # Both are trusted for a while, and the old one goes while streams are looked at for that.
+        other = fleet.folder / "new"
+        other.mkdir()
+        Authority(other)
+        (fleet.folder / "ca.pem").write_bytes(first + (other / "ca.pem").read_bytes())
+        look = asyncio.create_task(fleet.watch.end_stale_streams())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        (fleet.folder / "ca.pem").write_bytes((other / "ca.pem").read_bytes())
+        await look
+        await fleet.watch.end_stale_streams()
+        await asyncio.sleep(10)
+
+    simulate(rotate())
+    assert all(session.ending for session in sessions)

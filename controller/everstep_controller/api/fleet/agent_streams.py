@@ -80,6 +80,8 @@ class StreamCollaborators:
     ranks: RankProgressTable
     kernel: NewestKernelMessages
     questions: NodeQuestions
+    # Says why no stream is opened for somebody whose certificate counts no more; "" where it does.
+    certificate_trouble: Callable[[Identity], str]
 
 
 class AgentStreams:
@@ -97,6 +99,7 @@ class AgentStreams:
         self._ranks = parts.ranks
         self._kernel = parts.kernel
         self._questions = parts.questions
+        self._certificate_trouble = parts.certificate_trouble
         self._peers_wait = False
         self._stopping = False
         # Who waits for what the agent says that has the name of its node.
@@ -123,17 +126,23 @@ class AgentStreams:
         found = self._judge(event)
         if found.standing in (Standing.REFUSED, Standing.CONTENDS):
             raise await self._turn_away(event, found)
-        session = await self._open_session(hello, event)
+        if why := self._certificate_trouble(identity):
+            raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, f"{why}: connect with a newer one")
+        session = await self._open_session(hello, event, identity)
         if self._is_turned_away(event):  # another one came first
             self.close(session)
             raise StreamEnd(grpc.StatusCode.UNAVAILABLE, f"{event.node} is being asked for: again")
         self._welcome(session, event)
         return session
 
-    async def _open_session(self, hello: fleet_pb2.Hello, event: NodeConnected) -> Session:
+    async def _open_session(
+        self, hello: fleet_pb2.Hello, event: NodeConnected, identity: Identity
+    ) -> Session:
         stamp = from_wire(Stamp, hello.stamp)
         self._sessions.shift_clocks(self._runtime.hear_clock(event.node, stamp))
         session = self._sessions.open(event.node, event.outbox)
+        # From here on it is looked at, whatever is waited for before its first message.
+        session.shown, session.until_s = identity.shown, identity.until_s
         session.opened_ns = self._runtime.now_ns()
         session.clock.enter_hello(stamp, session.opened_ns)
         self._intake.begin_stream(event.node, session.opened_ns)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Coroutine, Iterable
+from dataclasses import replace
 from typing import Protocol
 from urllib.parse import unquote
 
@@ -83,12 +84,11 @@ class FleetServicer:
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
         try:
-            identity = peer_identity(context.auth_context())
+            identity = replace(peer_identity(context.auth_context()), shown=context.auth_context)
         except IdentityError as error:
             raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
         address = peer_address(context.peer())
         session = await self._handler.open(await _hello(requests), identity, address)
-        session.shown, session.until_s = context.auth_context, identity.until_s
         writing = asyncio.Lock()
         try:
             await _first_of(

@@ -1,7 +1,8 @@
 """Stream certificates: ends agents' streams whose certificate has ended, or whose authority has.
 
-TLS looks at a certificate once, when a stream opens. The agent opens another one at once, with what
-its files have by then. Those of a fleet that end together are spread, for each costs a handshake.
+TLS looks at a certificate once, when a channel opens. The agent opens another one at once, with
+what its files have by then; who keeps the channel gets no other stream on it. Those of a fleet that
+end together are spread, for each costs a handshake.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ from weakref import WeakSet
 
 from everstep_controller.api.fleet.sessions import Session, Sessions
 from everstep_proto.shown_certificates import ShownCertificates
+from everstep_proto.tls import Identity
 
 # A stream outlives its certificate by so long at most, and by its place among others.
 LOOK_S = 20.0
@@ -36,6 +38,8 @@ class StreamCertificates:
         self._now_s, self._rng = now_s, rng or random.Random()
         # Those that are about to end.
         self._found: WeakSet[Session] = WeakSet()
+        # Before that TLS has looked at each channel by the authorities that there are.
+        self._replaced = False
 
     async def run(self) -> None:
         """Look now and then, until cancelled."""
@@ -43,6 +47,12 @@ class StreamCertificates:
         while True:
             await asyncio.sleep(LOOK_S)
             await self.end_stale_streams()
+
+    def trouble(self, identity: Identity) -> str:
+        """Return why no stream is opened on a channel; "" where its certificate still counts."""
+        if identity.until_s < self._now_s():
+            return "the certificate has ended"
+        return self._judge.trouble(identity.shown()) if self._replaced else ""
 
     async def end_stale_streams(self) -> None:
         """End, one after the other, the streams whose certificates count no more."""
@@ -52,6 +62,7 @@ class StreamCertificates:
             if session.until_s < now_s:
                 found[session] = "its certificate has ended"
         if self._judge.changed():
+            self._replaced = True
             for place, session in enumerate(open_ones):
                 if not place % _IN_A_ROW:
                     await asyncio.sleep(0)

@@ -24,6 +24,7 @@ def go_on_from(state: State, job: JobRecord, generation: int, world_size: int = 
     job.lineage.branch.append(BranchPoint(generation, None, world_size))
     # It may have had a state: if nobody can give that back, it must not look like a fresh start.
     job.lineage.adopted = AdoptedGeneration(generation, told)
+    job.recovery.got_going = True  # it may have trained for days, and its steps are lost with it
 
 
 def follow_own_generation(job: JobRecord, before: int, generation: int) -> None:

@@ -59,7 +59,11 @@ _UNEXPLAINED_BY_LOSS = frozenset(
 )
 
 # Ledger category of the time in which a job runs nothing, by its state.
-_PHASES = {JobState.STOPPING: Category.DRAIN, JobState.REPLANNING: Category.SCHEDULE}
+_PHASES = {
+    JobState.STOPPING: Category.DRAIN,
+    JobState.BACKING_OFF: Category.BACKOFF,
+    JobState.REPLANNING: Category.SCHEDULE,
+}
 
 # Who died first explains the rest; after so many ranks nobody reads on.
 DEATHS_MAX = 8
@@ -145,7 +149,7 @@ def _is_part(turn: Turn, job: JobRecord, incident: JobIncident, fault: JobFault)
     cause = fault.cause
     if (cause in _WANTED) == (incident.cause in _WANTED) or Cause.USER in (cause, incident.cause):
         planned = incident.cause in _WANTED or Cause.USER in (cause, incident.cause)
-        return planned or not _is_another(job, incident, fault)
+        return planned or not _is_another(turn, job, incident, fault)
     if job.state in ACTIVE:
         return False
     if cause in _WANTED or cause not in _OF_ITSELF or job.state not in _PHASES:
@@ -153,7 +157,7 @@ def _is_part(turn: Turn, job: JobRecord, incident: JobIncident, fault: JobFault)
     return _expected(turn, fault.node, cause)
 
 
-def _is_another(job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:
+def _is_another(turn: Turn, job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:
     """Return whether a fault came by itself while a job recovers from another one.
 
     What the next generation dies of before its first step may come of the same, and what is said of
@@ -161,6 +165,8 @@ def _is_another(job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:
     """
     follows = 0 < incident.generation < job.generation.number and job.state in ACTIVE
     concerned = {part.node for part in incident.parts}
+    if job.state is JobState.BACKING_OFF:
+        return _comes_after(turn, job, incident, fault)
     if fault.cause is Cause.NODE and fault.node not in concerned:
         # It was still there when the next generation began, or when a rank had died elsewhere.
         return (
@@ -173,6 +179,13 @@ def _is_another(job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:
     if fault.cause in (Cause.LAUNCHER, Cause.FINDING, Cause.NODE):
         return fault.node not in concerned
     return fault.cause is not incident.cause
+
+
+def _comes_after(turn: Turn, job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:
+    """Return whether a fault comes so long after ranks died that it does not explain that."""
+    judged, window_ns = job.recovery.judgements, turn.state.settings.evidence_window_ns
+    same = (fault.cause, fault.node) == (incident.cause, incident.node)
+    return bool(judged) and not same and fault.at_ns > judged[-1].at_ns + window_ns
 
 
 def _began_before(job: JobRecord, incident: JobIncident, fault: JobFault) -> bool:

@@ -23,8 +23,15 @@ def first_number(state: State) -> int:
 
 
 def newest_number(state: State, job: JobRecord) -> int:
-    """Return the highest number that another journal may have given under the name of a job."""
-    return max(one.first_number for one in jobs_of_name(state, job.name)) - 1
+    """Return the highest number that another journal may have given under the name of a job.
+
+    One of which a refused agent tells is the number of other ranks, whose copies may come to light;
+    but no stranger has numbers grow without bound.
+    """
+    told = [one.generations[job.name].number for one in _refused(state, job)]
+    known = job.generation.number + _NUMBERS_OF_TERM
+    newest = max(one.first_number for one in jobs_of_name(state, job.name)) - 1
+    return max(newest, *(number for number in told if number <= known), -1)
 
 
 def begin_anew(state: State) -> None:
@@ -67,7 +74,7 @@ def why_held(state: State, job: JobRecord, now_ns: int) -> str:
         return f"{orders.who_have(left)} {what}: the journal has lost it" if left else ""
     if job.lineage.started:
         return ""
-    refused = sorted(one.node for one in state.refused_agents.values() if _tells_of(one, job))
+    refused = sorted(one.node for one in _refused(state, job))
     if refused:
         return f"{orders.who_have(refused)} begun it, which this journal does not know: see nodes"
     if job.first_number:
@@ -82,6 +89,11 @@ def _is_accounted(state: State, job: JobRecord, name: str) -> bool:
         return node is not None
     heard = node.connected and node.welcomed_term == state.term
     return heard and launcher is not None and not launcher.stale_generation
+
+
+def _refused(state: State, job: JobRecord) -> list[RefusedAgent]:
+    """Return the refused agents that tell of generations under the name of a job."""
+    return [one for one in state.refused_agents.values() if _tells_of(one, job)]
 
 
 def _tells_of(refused: RefusedAgent, job: JobRecord) -> bool:

@@ -396,6 +396,8 @@ class Recovery:
     restarts_without_progress: int = 0
     # Generations without a new step since, in a row, whose end came from outside.
     outside_ends: int = 0
+    # A generation has lived for long, or under a journal that is lost: what it names is there.
+    got_going: bool = False
     # Hangs for which it was restarted, oldest first; and the places at which it stood still and
     # went on by itself.
     hangs: list[PastHang] = field(default_factory=list)

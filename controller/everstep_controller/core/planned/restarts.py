@@ -56,8 +56,8 @@ def restart_ordered(turn: Turn, event: RestartOrdered) -> None:
     job = turn.state.job(event.job)
     if job is None or job.state in OVER or job.ending.asked_on:
         return
+    backoff.end_wait(turn, job)
     if job.state is JobState.BACKING_OFF:
-        backoff.end_wait(turn, job)
         _want(turn, job, _wish(job, PlannedKind.RESTART, event))
         return
     if job.state not in (*ACTIVE, JobState.STOPPING):
@@ -205,7 +205,8 @@ def _plan_drain(turn: Reconciliation, job: JobRecord, draining: set[str]) -> Non
     must = any(nodes[name].vacated for name in leaving)
     if not must and not plan_without(turn.state, job, draining)[0]:
         return
-    if job.state is JobState.REPLANNING:
+    if job.state in (JobState.REPLANNING, JobState.BACKING_OFF):
+        backoff.end_wait(turn, job)  # it leaves now, and may die of nothing elsewhere
         planning.plan(turn, job)
     elif job.state in ACTIVE:
         claim = nodes[leaving[0]].claims[0]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from everstep_controller.core.model.incident import JUDGEMENTS_MAX, Judgement
-from everstep_controller.core.model.job import Cause, JobRecord
+from everstep_controller.core.model.job import Cause, JobRecord, PlannedKind
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -54,9 +54,8 @@ def backoff_ns(settings: Settings, ends: int) -> int:
 def note_end(turn: Turn, job: JobRecord, judgement: Judgement) -> None:
     """Count an end that came from outside, and begin to wait for the next attempt."""
     settings, recovery = turn.state.settings, job.recovery
-    lived_ns = turn.now_ns - job.generation.began_ns
-    if job.generation.began_ns and lived_ns >= _LIVED_NS:
-        recovery.outside_ends = 0
+    if _has_lived(turn, job):
+        recovery.outside_ends, recovery.got_going = 0, True
     if not judgement.outside:
         turn.drop_timer(f"{TimerKind.BACKOFF}/{job.id}")
         return
@@ -66,11 +65,21 @@ def note_end(turn: Turn, job: JobRecord, judgement: Judgement) -> None:
         turn.set_timer(f"{TimerKind.BACKOFF}/{job.id}", wait_ns)
 
 
+def _has_lived(turn: Turn, job: JobRecord) -> bool:
+    """Return whether a generation ran until it got going, whenever its end is judged."""
+    began_ns, number = job.generation.began_ns, job.generation.number
+    died = [one.at_ns for one in job.recovery.deaths if one.exit.generation == number]
+    return bool(began_ns) and min(died, default=turn.now_ns) - began_ns >= _LIVED_NS
+
+
 def waits(turn: Turn, job: JobRecord) -> bool:
     """Return whether it is not time yet for a job's next attempt.
 
-    A node that turns out to be lost, or a finding, explains what its ranks died of.
+    A node that turns out to be lost, or a finding, explains what its ranks died of; and whoever
+    has ordered a restart while they were stopped knows what it was.
     """
+    if job.planned is not None and job.planned.kind is PlannedKind.RESTART:
+        return False
     return job.generation.cause in _WAITED_FOR and turn.has_timer(TimerKind.BACKOFF, job.id)
 
 
@@ -83,11 +92,12 @@ def end_wait(turn: Turn, job: JobRecord) -> None:
 def never_reached(job: JobRecord) -> str:
     """Return why what seems to come from outside is the program's after all; "" where it is not.
 
-    Every attempt died of one error and none of them made a step, on more than one node where there
-    are several: what it names is not there for anybody, and perhaps never was.
+    Every attempt died of one error and no generation ever got going, on more than one node where
+    there are several: what it names is not there for anybody, and perhaps never was.
     """
     limit, ends = job.spec.restarts_max, _ends_in_a_row(job)
-    if job.recovery.outside_ends <= limit or job.ledger.step_count or not ends:
+    got_going = job.ledger.step_count or job.recovery.got_going
+    if job.recovery.outside_ends <= limit or got_going or not ends:
         return ""
     last, nodes = ends[-1], {name for one in ends for name in one.nodes}
     alike = len(ends) >= min(limit + 1, JUDGEMENTS_MAX) and _are_alike(ends)

@@ -1,10 +1,11 @@
 """Blame: how a generation ended is judged once, and the node at fault is replaced."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import groupby
 
+from everstep_common.failures.classification import side
 from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.events import TimeoutJudged
 from everstep_controller.core.fleet.incidents import incidents_of_job, open_incident
@@ -13,6 +14,7 @@ from everstep_controller.core.model.incident import (
     JUDGEMENTS_MAX,
     STRIKES_MAX,
     AskedRollback,
+    Death,
     IncidentPart,
     Judgement,
     Remedy,
@@ -48,6 +50,9 @@ NOT_THE_PROGRAM = frozenset(
     }
 )
 
+# So many nodes are named in a sentence.
+_NAMED_MAX = 3
+
 _HARDWARE = frozenset(
     {
         SuggestedAction.RESET_DEVICE,
@@ -77,6 +82,8 @@ def judge_end(turn: Reconciliation, job: JobRecord) -> None:
         # A launcher that is gone was ended by somebody, and comes back by somebody's hand.
         outside = judgement.outside or job.generation.cause is Cause.LAUNCHER
         judgement = replace(judgement, attempt=_may_be_program(job, judgement), outside=outside)
+    if past and _explained_in_vain(past[-1], judgement):
+        judgement = replace(judgement, outside=True)
     past.append(judgement)
     del past[:-JUDGEMENTS_MAX]
     backoff.note_end(turn, job, judgement)
@@ -89,6 +96,13 @@ def _may_be_program(job: JobRecord, judgement: Judgement) -> bool:
     """Return whether the program may have ended a generation: nobody else is known to have."""
     known = judgement.explained or judgement.outside
     return not known and job.generation.cause not in NOT_THE_PROGRAM
+
+
+def _explained_in_vain(before: Judgement, judgement: Judgement) -> bool:
+    """Return whether what seems to come from outside comes again, whatever finding explains it."""
+    kind = judgement.signature.partition(":")[0]
+    again = (before.signature, before.step) == (judgement.signature, judgement.step)
+    return judgement.explained and again and bool(kind) and side(kind) in causes.OUTSIDE
 
 
 def died_again(job: JobRecord, node: str) -> bool:
@@ -106,7 +120,8 @@ def was_attempt(job: JobRecord) -> bool:
     judged = job.recovery.judgements
     if not judged or judged[-1].attempt:
         return True
-    return judged[-1].explained and any(died_again(job, node) for node in job.generation.members)
+    explained = judged[-1].explained and not judged[-1].outside
+    return explained and any(died_again(job, node) for node in job.generation.members)
 
 
 def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement: Judgement) -> None:
@@ -131,8 +146,9 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
             or node.name not in job.generation.members
         ):
             continue
-        late = turn.now_ns - incident.onset_ns > turn.state.settings.evidence_window_ns
         newest = job.recovery.judgements[-1] if job.recovery.judgements else None
+        ended_ns = max(incident.onset_ns, newest.at_ns if newest is not None else 0)
+        late = turn.now_ns - ended_ns > turn.state.settings.evidence_window_ns
         # One without a signature was not about how ranks died.
         if newest is not None and newest.signature and not late:
             _judge_again(turn, job, incident, newest)
@@ -155,11 +171,12 @@ def _judge_again(
 def _evidence(
     turn: Reconciliation, job: JobRecord, incident: JobIncident, generation: int
 ) -> causes.Evidence:
+    deaths = tuple(death for death in job.recovery.deaths if death.exit.generation == generation)
     return causes.Evidence(
         generation=generation,
         now_ns=turn.now_ns,
-        deaths=tuple(death for death in job.recovery.deaths if death.exit.generation == generation),
-        faults=tuple(_faults(turn, job, incident)),
+        deaths=deaths,
+        faults=tuple(_faults(turn, job, incident, deaths)),
         outside=_outside(job, incident),
         past=tuple(job.recovery.judgements),
         strikes=_strikes(turn, job, turn.now_ns),
@@ -174,8 +191,15 @@ def _evidence(
             if (why := _amiss(turn, job, incident, turn.state.nodes[name]))
         },
         members=tuple(job.generation.members),
+        finished=_finished(job, generation),
         waited_for=_waited_for(job, generation),
     )
+
+
+def _finished(job: JobRecord, generation: int) -> tuple[str, ...]:
+    """Return some of the nodes whose ranks had all ended well in a generation."""
+    known = job.generation.finished if job.generation.number == generation else {}
+    return tuple(known)[:_NAMED_MAX]
 
 
 def _is_fresh(job: JobRecord) -> bool:
@@ -300,10 +324,15 @@ def _outside(job: JobRecord, incident: JobIncident) -> str:
     )
 
 
-def _faults(turn: Reconciliation, job: JobRecord, incident: JobIncident) -> list[causes.NodeFault]:
+def _faults(
+    turn: Reconciliation, job: JobRecord, incident: JobIncident, deaths: Iterable[Death]
+) -> list[causes.NodeFault]:
     onset_ns = incident.onset_ns
     window_ns = turn.state.settings.evidence_window_ns
-    fault = RanksFault(onset_ns, onset_ns, window_ns, bearing.borne_until_ns(job))
+    # Attempts without a new step are one incident, which may last for days.
+    died = (one.at_ns for one in deaths)
+    until_ns = max(onset_ns, min(died, default=onset_ns))
+    fault = RanksFault(onset_ns, until_ns, window_ns, bearing.borne_until_ns(job))
     return [
         causes.NodeFault(name, held.finding.message)
         for name in job.generation.members

@@ -147,6 +147,12 @@ OTHERWISE: Mapping[Side, str] = MappingProxyType(
 )
 
 
+# Who ends well while others still call collectives was not lost by a network.
+_UNEVEN = Rule(
+    Remedy.RESTART,
+    "{what}, when all ranks on {finished} had ended well: data of unequal length does that",
+)
+
 # Sides by which a node may be at fault.
 _OF_NODES = frozenset({Side.NODE, Side.HOST, Side.UNKNOWN})
 # Histories in which it is clear that none is.
@@ -186,8 +192,9 @@ class Evidence:
     rollback: AskedRollback | None = None
     # Of each member that is not known to be clean, what is amiss there.
     amiss: Mapping[str, str] = field(default_factory=dict)
-    # The nodes that took part.
+    # The nodes that took part, and those of them whose ranks had all ended well.
     members: tuple[str, ...] = ()
+    finished: tuple[str, ...] = ()
     # Unexplained deaths on each node before this one, of all jobs, within the window.
     strikes: Mapping[str, int] = field(default_factory=dict)
     world_size: int = 0
@@ -218,6 +225,9 @@ def judge(evidence: Evidence) -> Judgement:
     otherwise = Rule(Remedy.RESTART, OTHERWISE[whose] if culprit.exit.kind else "{what}")
     if whose is Side.WAITED and evidence.waited_for is not None:
         otherwise = Rule(Remedy.RESTART, "{waited_for}")
+    uneven = whose is Side.CONSEQUENCE and bool(evidence.finished)
+    if uneven:
+        otherwise = _UNEVEN
     rule = RULES.get((whose, history), otherwise)
     node = fault.node if fault else culprit.node
     if rule is _AGAIN and history is History.SAME_STEP and node in evidence.amiss:
@@ -240,6 +250,7 @@ def judge(evidence: Evidence) -> Judgement:
             amiss=evidence.amiss.get(node, ""),
             waited_for=sentence_of_wait(evidence.waited_for, culprit),
             departed=_departed(evidence.waited_for),
+            finished=", ".join(evidence.finished),
         ),
         evidence=_shown(evidence),
         node=node if _may_be_node(whose, history) or rule is _NOT_CLEAN else "",
@@ -248,7 +259,7 @@ def judge(evidence: Evidence) -> Judgement:
         nodes=_nodes_of(evidence, culprit),
         explained=fault is not None,
         # Without a kind, nothing was classified: by an older launcher.
-        outside=whose in OUTSIDE and bool(culprit.exit.kind),
+        outside=whose in OUTSIDE and bool(culprit.exit.kind) and not uneven,
     )
 
 

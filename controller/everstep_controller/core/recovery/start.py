@@ -120,7 +120,8 @@ def _choose_rendezvous(state: State, job: JobRecord) -> None:
 def _asked(turn: Turn, job: JobRecord) -> bool:
     """Return whether the plan still stands that the catalogue was asked for."""
     if job.state is JobState.REPLANNING:
-        return True
+        # A member may be gone while no other agent is back yet: then a new plan is to be made.
+        return job.generation.cause is None
     # A member may have gone since: then the catalogue is asked again, or the job waits for nodes.
     nodes = [turn.state.nodes[name] for name in job.generation.members]
     there = all(

@@ -1,8 +1,8 @@
-"""Guards: nodes that fetch what a job that waits for nodes has in the memory of one node only.
+"""Guards: nodes that fetch what a job that waits has in the memory of one node only.
 
 While a job trains, its next snapshot is on two nodes again. One that waits makes none, for hours if
-no node comes: the loss of a second node would cost all that the first has left on one. Where the
-job has storage, its newest step is brought there instead.
+no node comes, or if its ranks die of the same again and again: the loss of a second node would cost
+all that the first has left on one. Where the job has storage, its newest step is brought there.
 """
 
 from collections import defaultdict
@@ -18,6 +18,7 @@ from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.recovery_step import pick_step, question_of, reachable_nodes
 from everstep_controller.core.vault.spares import Prefetch, sources_of
 
+_WAITING = (JobState.WAITING_CAPACITY, JobState.BACKING_OFF)
 # A node that has not brought what it was to fetch after this time, and this many bytes a second, is
 # taken for one that cannot: another one is asked, and after all of them the first one again.
 _PATIENCE_NS, _RATE = 60 * 1_000_000_000, 50 * 1024 * 1024
@@ -42,7 +43,7 @@ def find_guards(
     An order stays as it is while some of it has still to come: what has come is no reason for
     another one.
     """
-    waits = job.state is JobState.WAITING_CAPACITY and not job.ending.wanted
+    waits = job.state in _WAITING and not job.ending.wanted
     if not waits or job.spec.storage is not None:
         return Guards()
     there = reachable_nodes(state, catalogue)

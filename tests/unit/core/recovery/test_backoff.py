@@ -1,11 +1,13 @@
 """What ends a job's ranks from outside never ends the job: its attempts are ever further apart."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
 from everstep_common import reports
 from everstep_common.failures.classification import KINDS, side
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.dispatch.core import Core
@@ -13,12 +15,15 @@ from everstep_controller.core.hangs.response import MANNERS, Manner
 from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.model.hang import PROVED
 from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.recovery.backoff import backoff_ns
 from everstep_controller.core.recovery.causes import OUTSIDE
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_rollback import BadSteps
-from unit.core.test_decisions import S
+from unit.core.recovery.test_blame import WEAR
+from unit.core.recovery.test_lost_jobs import LOST, Old
+from unit.core.test_decisions import XID, S
 
 ERRORS = {
     "storage": "OSError: [Errno 5] Input/output error: '/data/shard-7'",
@@ -123,6 +128,18 @@ def test_a_death_that_nobody_classified_counts_as_ever() -> None:
     assert story.state_of_job() is JobState.ENDED
 
 
+def test_ranks_that_lose_those_that_have_ended_well_are_the_programs_doing() -> None:
+    story = trained()
+    for _ in range(story.job.spec.restarts_max + 1):
+        assert story.state_of_job() is JobState.STARTING or not story.job.recovery.restarts
+        report = reports.GenerationFinished(story.job.generation.number)
+        story.tell(events.Reported(story.origin("n0"), story.now_ns, report, "j"))
+        story.suffer("collective", "n1", step=16)
+    assert story.state_of_job() is JobState.ENDED
+    assert "given up after 2 restarts" in story.job.reason
+    assert "when all ranks on n0 had ended well" in story.job.reason
+
+
 def test_the_first_attempt_comes_at_once_and_each_one_after_it_twice_as_late() -> None:
     story, waited = trained(), []
     for _ in range(10):
@@ -208,6 +225,112 @@ def test_an_operators_restart_ends_the_wait_and_a_stop_ends_the_job() -> None:
             story.choose(0)
             assert story.job.generation.renew, "the script may have been corrected"
             assert story.job.planned is None
+
+
+def _waited_long() -> Outside:
+    story = trained()
+    for _ in range(6):
+        story.wait_out()
+        story.suffer("storage", step=16)
+    return story
+
+
+def test_a_restart_that_is_ordered_while_ranks_are_stopped_is_not_put_off() -> None:
+    story = _waited_long()
+    story.wait_out()
+    story.die("n0", "storage", exception=ERRORS["storage"], step=16)
+    story.tell(events.RestartOrdered("j", "ops", "it is mounted again"))
+    story.stop_all()
+    assert story.state_of_job() is JobState.REPLANNING
+    story.choose(0)
+    assert (story.job.generation.renew, story.job.planned) == (True, None)
+
+
+def test_nor_is_one_that_is_ordered_while_automation_is_paused() -> None:
+    story = _waited_long()
+    story.tell(events.AutomationPaused("j", "ops", "we look"))
+    story.tell(events.RestartOrdered("j", "ops", "it is mounted again"))
+    assert story.state_of_job() is JobState.WAITING_CAPACITY
+    story.tell(events.AutomationResumed("j", "ops"))
+    assert story.state_of_job() is JobState.REPLANNING
+
+
+def test_a_finding_that_nothing_is_done_about_explains_an_end_from_outside_once() -> None:
+    story = trained(Settings(mode=Mode.ADVISE))
+    story.find("n1", WEAR)
+    waited = []
+    for _ in range(4 * story.job.spec.restarts_max):
+        story.suffer("storage", "n1", step=16)
+        waited.append(round(story.wait_s()))
+        story.wait_out()
+    assert waited[:5] == [0, 0, 5, 10, 20]
+    assert story.state_of_job() is JobState.STARTING
+
+
+def test_nor_does_it_end_a_job_on_one_node_by_what_comes_from_outside() -> None:
+    story = Lost()
+    story.begin("n1")
+    story.choose(None)
+    story.progress(0)
+    story.find("n1", replace(XID, mode=Mode.ADVISE))
+    for _ in range(4 * story.job.spec.restarts_max):
+        story.suffer("killed", "n1", step=0)
+        assert story.state_of_job() is not JobState.ENDED, story.job.reason
+        story.wait_out()
+
+
+def test_a_node_that_is_lost_minutes_later_does_not_take_the_blame_for_all_before_it() -> None:
+    story = _waited_long()
+    while story.now_ns < 3600 * S:
+        story.wait_out()
+        story.suffer("killed", "n0", step=16)
+    story.join("n2")
+    story.now_ns += 300 * S
+    story.lose("n1")
+    first, then = story.incidents[-2:]
+    assert (first.cause, first.node) == ("process", "n0")
+    assert (then.cause, then.node) == ("node", "n1")
+    assert then.onset_ns == first.over_ns > 3900 * S
+    assert story.job.generation.members == ["n0", "n2"]
+    spent = story.job.ledger.totals(story.now_ns)
+    assert sum(spent.values()) == story.job.ledger.wall_ns(story.now_ns)
+
+
+def test_a_drain_has_it_go_on_at_once_where_another_node_can_take_the_ranks() -> None:
+    story = _waited_long()
+    story.tell(events.OperatorDrained("n0", "ops", "a fan is loud"))
+    assert story.state_of_job() is JobState.BACKING_OFF, "it would only be where it is"
+    story.join("n2")
+    assert story.state_of_job() is JobState.REPLANNING
+    assert story.job.generation.members == ["n2", "n1"]
+    assert story.timer not in story.core.state.timers
+
+
+def test_a_finding_explains_what_ranks_die_of_also_hours_after_the_first_of_them() -> None:
+    story = _waited_long()
+    while story.now_ns < 4 * 3600 * S:
+        story.wait_out()
+        story.suffer("storage", "n1", step=16)
+    story.join("n2")
+    story.now_ns += 300 * S
+    story.find("n1", WEAR)
+    story.wait_out()
+    story.suffer("storage", "n1", step=16)
+    assert story.state("n1") is NodeState.VALIDATING
+    assert "n1 is at fault by its own word" in story.job.recovery.judgements[-1].sentence
+    assert story.job.generation.members == ["n0", "n2"]
+
+
+def test_one_that_comes_soon_after_such_an_end_ends_the_wait() -> None:
+    story = _waited_long()
+    while story.now_ns < 4 * 3600 * S:
+        story.wait_out()
+        story.suffer("storage", "n1", step=16)
+    story.join("n2")
+    story.find("n1", WEAR)
+    assert story.state("n1") is NodeState.VALIDATING
+    assert story.state_of_job() is JobState.REPLANNING
+    assert story.job.generation.members == ["n0", "n2"]
 
 
 def test_nodes_that_come_and_paused_automation_do_not_shorten_it() -> None:
@@ -309,3 +432,41 @@ def test_nor_does_what_comes_on_one_node_of_several_or_differs_or_lived_long() -
         story.now_ns += 700 * S  # it trains, and nobody sees its steps
         story.suffer("storage", f"n{turn % 2}")
     assert story.state_of_job() is JobState.STARTING
+
+
+def test_nor_does_any_outage_where_a_generation_of_a_script_without_seen_steps_has_lived() -> None:
+    story = fresh()
+    story.now_ns += 3 * 86_400 * S  # it trains for three days
+    for turn in range(4 * story.job.spec.restarts_max):
+        story.suffer("storage", f"n{turn % 2}")
+        story.wait_out()
+        assert story.state_of_job() is JobState.STARTING, story.job.reason
+
+
+def test_how_long_a_generation_lived_ends_with_its_rank_and_not_with_a_pause() -> None:
+    story = fresh()
+    for turn in range(story.job.spec.restarts_max + 1):
+        story.wait_out()
+        story.tell(events.AutomationPaused("j", "ops", "we look"))
+        story.suffer("storage", f"n{turn % 2}")
+        story.now_ns += 3600 * S
+        story.tell(events.AutomationResumed("j", "ops"))
+    assert story.state_of_job() is JobState.ENDED
+    assert "what it names was never there" in story.job.reason
+
+
+class Lost(Old, Outside):
+    """A job on one node whose journal is lost."""
+
+
+def test_nor_does_any_outage_where_the_journal_that_began_the_job_is_lost() -> None:
+    story = Lost(0)
+    story.rebuild(("n1", LOST))
+    story.connect("n1", jobs=(LOST,))
+    story.begin("n1", "j-4", running=1)
+    story.stopped("n1", 1)
+    story.choose(None)
+    for _ in range(4 * story.job.spec.restarts_max):
+        assert story.state_of_job() is JobState.STARTING, story.job.reason
+        story.suffer("storage", "n1")
+        story.wait_out()

@@ -208,3 +208,18 @@ def test_two_journals_that_are_rebuilt_one_after_the_other_give_no_number_twice(
         story.tell(events.TimerDue("returns/j-4"), after_s=16)
         numbers.append(story.job.generation.number)
     assert numbers == [2000, 3000]
+
+
+@pytest.mark.parametrize(("told", "then"), [(2, 3), (10**15, 2)])
+def test_a_number_of_which_a_refused_agent_tells_is_given_to_no_other_ranks(
+    told: int, then: int
+) -> None:
+    story = Story(nodes=4)
+    story.run()
+    job_id = story.core.state.newest("j").id
+    theirs = replace(LOST, generation=told, planned_generation=told, job_id=job_id)
+    story.connect("n2", jobs=(theirs,))
+    assert story.core.state.refused_agents
+    story.exit_rank("n0")
+    story.stop_all()
+    assert story.core.state.newest("j").generation.number == then

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from everstep_common.reports import Storage
 from everstep_controller.core.events import KeeperChosen
 from everstep_controller.core.model.job import JobState, Launcher, Members
@@ -29,13 +31,13 @@ def _world(*spares: str) -> World:
     return world
 
 
-def _loses(world: World, *names: str) -> None:
-    """Let nodes go away, and the job wait for others."""
+def _loses(world: World, *names: str, state: JobState = JobState.WAITING_CAPACITY) -> None:
+    """Let nodes go away, and the job wait for others, or for its next attempt."""
     record = world.state.newest("train")
     for name in names:
         world.state.nodes[name].connected = False
         record.launchers.pop(name, None)
-    record.state = JobState.WAITING_CAPACITY
+    record.state = state
     world.service.job_changed("train")
     world.settle()
 
@@ -46,9 +48,10 @@ def _fetched(told: Directive) -> list[tuple[str, int, int]]:
     )
 
 
-def test_another_node_fetches_what_one_node_only_has() -> None:
+@pytest.mark.parametrize("state", [JobState.WAITING_CAPACITY, JobState.BACKING_OFF])
+def test_another_node_fetches_what_one_node_only_has(state: JobState) -> None:
     world = _world("c")
-    _loses(world, "b")
+    _loses(world, "b", state=state)
     told = world.directives["c"]
     assert _fetched(told) == [("a", 0, 5), ("a", 1, 5)]
     assert told.spare is not None
