@@ -7,6 +7,7 @@ import pytest
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.faults import Faults
 
 _SEEDS = range(30)
 _LOST_S, _SECOND_S, _BACK_S = 30.0, 60.0, 90.0
@@ -46,3 +47,26 @@ def test_a_second_node_that_is_lost_while_the_job_waits_for_nodes_costs_no_step(
     assert JobState.WAITING_CAPACITY in watch.states
     assert (job.state, job.ending.succeeded) == (JobState.ENDED, True)
     assert max(watch.restored) > 10
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_nothing_is_begun_from_what_an_agent_held_before_it_lost_its_memory(seed: int) -> None:
+    watch = _Watch()
+    cluster = SimulatedCluster(seed, Shape(nodes=2, nodes_min=1, nodes_max=1, steps=120), watch)
+    member, keeper = "n0", "n1"
+
+    def lose_both() -> None:
+        """The job's node loses power, and the agent that keeps its replicas its memory."""
+        assert cluster.job is not None
+        nonlocal member, keeper
+        (member,) = cluster.job.generation.members
+        (keeper,) = {"n0", "n1"} - {member}
+        Faults(cluster).restart_agent(keeper, 60.0, keeps_memory=False)
+        cluster.kill_node(member)
+        cluster.time.after(20.0, partial(cluster.return_node, member))
+
+    cluster.time.after(_LOST_S, lose_both)
+    cluster.run(200)
+    job = cluster.job
+    assert job is not None
+    assert (job.state, watch.restored) == (JobState.WAITING_STATE, [])

@@ -152,12 +152,17 @@ class VaultService:
         self._follow(known)
 
     def connected(self, node: str, lineages: Iterable[str]) -> None:
-        """A stream opened: lineages that its agent does not know have no copies there."""
+        """A stream opened: lineages that its agent does not know have no copies there.
+
+        Of the others it tells at once what it has, which may be less than before.
+        """
         told = set(map(self._lineage_id, lineages))
         self._preloads.connected(node)
         for known in self._lineages.values():
             known.sent.pop(node, None)
-            if known.id not in told:
+            if known.id in told:
+                known.snapshots.holdings.catalogue.unsettle(node)
+            else:
                 record = self._job_of(known)
                 known.snapshots.holdings.clear(node, record.generation.number if record else 0)
             self._follow(known)

@@ -344,6 +344,20 @@ def test_a_member_that_has_booted_since_it_was_asked_has_nothing_to_settle() -> 
     assert [type(event) for event in world.events] == [RecoveryStepChosen]
 
 
+def test_what_an_agent_has_told_on_its_stream_before_is_not_begun_from() -> None:
+    world = World()
+    world.report("a", settled=1)
+    world.report("b", (1, 5), (0, 5), settled=1)
+    world.service.connected("b", ["train"])
+    world.events.clear()
+    world.choose()
+    assert world.events == []
+    world.report("b", settled=1)
+    (chosen,) = world.events
+    assert isinstance(chosen, RecoveryStepChosen)
+    assert (chosen.step, chosen.lost) == (None, "no reachable copy of rank 0, rank 1")
+
+
 def test_who_is_overdue_is_not_waited_for_and_what_it_has_not_settled_does_not_count() -> None:
     world = World()
     world.report("a", (0, 4), (1, 4), (0, 5), settled=1)

@@ -109,6 +109,11 @@ class Catalogue:
         held = self._nodes.get(node)
         return {} if held is None else held.copies
 
+    def unsettle(self, node: str) -> None:
+        """Count a node as one that has still to report: its agent may have lost what it held."""
+        if (held := self._nodes.get(node)) is not None:
+            held.settled_generation = -1
+
     def forget(self, node: str) -> None:
         """Drop what a lost node held."""
         held = self._nodes.pop(node, None)
