@@ -129,7 +129,7 @@ _PARTS = {
     "lost": "lost steps",
     "ckpt": "snapshots",
     "planned": "planned work",
-    "gap": "between steps",
+    "gap": "after the last step",
     "inflight": "the last step",
 }
 _COUNTED = ("productive", "slow")
