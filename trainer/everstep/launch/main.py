@@ -68,7 +68,7 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
             options,
             socket=services.socket,
             token_file=token_file,
-            own_services=True,
+            agent_log=str(services.agent_log),
             keep=keep,
         )
         code = _launch(alone, terminal)

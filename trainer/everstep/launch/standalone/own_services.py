@@ -46,6 +46,11 @@ class OwnServices:
         return f"unix:{self.folder / CONTROLLER_SOCKET}"
 
     @property
+    def agent_log(self) -> Path:
+        """Return where the agent's log is."""
+        return self.folder / "agent.log"
+
+    @property
     def token_file(self) -> Path:
         """Return where the job's secret goes, so that it goes with the folder."""
         return self.folder / "job.token"
