@@ -113,6 +113,17 @@ def test_a_script_is_restarted_accounted_for_and_nothing_is_left(folder: Path) -
     assert left(folder) == ({}, [])
 
 
+def test_a_bucket_without_boto3_ends_it_at_once_and_says_what_to_install(folder: Path) -> None:
+    (folder / "sitecustomize.py").write_text("import sys\nsys.modules['boto3'] = None\n")
+    path = os.pathsep.join([str(folder), *(entry for entry in sys.path if entry)])
+    line = ("--persist", "s3://models/x", script(folder, _SAVES))
+    with start(folder, *line, PYTHONPATH=path) as launcher:
+        out, _ = launcher.communicate(timeout=60)
+    assert launcher.returncode == 2
+    assert out.startswith("everstep: --persist s3://models/x: storage in a bucket needs boto3; run")
+    assert left(folder) == ({}, [])
+
+
 def test_what_only_its_own_memory_has_is_not_promised_for_later(folder: Path) -> None:
     with start(folder, script(folder, _SAVES)) as launcher:
         assert launcher.stdout is not None

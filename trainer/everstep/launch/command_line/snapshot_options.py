@@ -48,10 +48,16 @@ class KeepOptions:
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
+    def bucket(self) -> str:
+        """Return the bucket of --persist; "": there is none, or it is a folder."""
+        path = "" if self.storage is None else self.storage.path
+        return path if path.startswith("s3://") else ""
+
+    @property
     def persist_folder(self) -> str:
         """Return the folder of --persist; "": there is none, or it is a bucket."""
         path = "" if self.storage is None else self.storage.path
-        return "" if path.startswith("s3://") else path
+        return "" if self.bucket else path
 
 
 def add_keep_options(parser: argparse.ArgumentParser) -> None:
