@@ -178,9 +178,12 @@ def _folder(text: str, mounts: MountTables = _MOUNTS) -> str:
     try:
         _make(path)
     except FileNotFoundError as error:
+        parent = os.path.dirname(path)
+        if os.path.isdir(parent):  # of the kernel's own, such as /proc
+            raise KeepError(f"--persist {path}: {parent} takes no folder; {advice}") from error
         # Made in silence, it would be on the root disk, where a mount is missing or misspelt.
         raise KeepError(
-            f"--persist {path}: there is no {os.path.dirname(path)} on this node; mount it, "
+            f"--persist {path}: there is no {parent} on this node; mount it, "
             "correct the path, or make that folder"
         ) from error
     except OSError as error:
