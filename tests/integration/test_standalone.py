@@ -170,8 +170,9 @@ def test_one_that_is_ended_while_they_start_takes_everything_along(
         )
         assert started, launcher.poll()
         os.killpg(launcher.pid, deadly)
-        launcher.communicate(timeout=60)
+        out, _ = launcher.communicate(timeout=60)
     assert launcher.returncode != 0
+    assert ("Ctrl-C ends it before the job has begun" in out) is (deadly == signal.SIGINT), out
     assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
 
 

@@ -73,18 +73,27 @@ def own_services(say: Callable[[str], None]) -> Iterator[OwnServices]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        word, rest = _next_words(process.stdout)
-        while word == "waiting":
-            say(f"--standalone: {rest}")
-            word, rest = _next_words(process.stdout)
-        if word != "ready":
-            raise StandaloneError(f"--standalone: {rest or 'nothing could be started'}")
-        yield OwnServices(Path(rest))
+        yield OwnServices(_started(process.stdout, say))
     finally:
         process.stdin.close()
         process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a disk that takes no file away
             process.wait(_STOP_S)
+
+
+def _started(said: IO[str], say: Callable[[str], None]) -> Path:
+    """Wait until both run; return their folder. Raises StandaloneError."""
+    try:
+        word, rest = _next_words(said)
+        while word == "waiting":
+            say(f"--standalone: {rest}")
+            word, rest = _next_words(said)
+    except KeyboardInterrupt:
+        say("--standalone: Ctrl-C ends it before the job has begun; what was started is stopped")
+        raise
+    if word != "ready":
+        raise StandaloneError(f"--standalone: {rest or 'nothing could be started'}")
+    return Path(rest)
 
 
 def _next_words(said: IO[str]) -> tuple[str, str]:
