@@ -146,6 +146,19 @@ def test_two_at_once_have_nothing_in_common(folder: Path) -> None:
     assert left(folder) == ({}, [])
 
 
+def test_a_second_start_that_takes_a_folder_over_says_so(folder: Path) -> None:
+    line = ("--persist", str(folder / "kept"), script(folder, _SAVES))
+    with start(folder, *line) as first:
+        assert first.stdout is not None
+        assert any("joined" in one for one in first.stdout)
+        with start(folder, *line) as second:
+            assert second.stdout is not None
+            assert f"(process {first.pid}): this one takes over" in second.stdout.readline()
+            second.kill()
+        first.kill()
+    assert wait_for(lambda: not processes(folder))
+
+
 @pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_launcher_that_is_ended_takes_everything_along(
     folder: Path, deadly: signal.Signals

@@ -20,6 +20,7 @@ from everstep.launch.standalone.own_services import (
     ledger_line,
     own_services,
 )
+from everstep.launch.standalone.storing_starts import storing_start, taken_over
 from everstep.launch.standalone.supervisor import answers
 from everstep_common.extras import install_line
 
@@ -55,6 +56,16 @@ def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
 def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
     """Launch with a controller and an agent that are there for this job only."""
     _check_bucket(options.keep.bucket)
+    storage = options.keep.storage
+    if storage is None:
+        return _launch_with_own(options, terminal)
+    with storing_start(storage.path, options.job) as others:
+        if others:
+            terminal.say(taken_over(options.job, storage.path, others))
+        return _launch_with_own(options, terminal)
+
+
+def _launch_with_own(options: LaunchOptions, terminal: Terminal) -> int:
     with own_services(terminal.say) as services:
         terminal.say(
             "no agent runs on this node: this job has its own, and a controller, until it ends;"
