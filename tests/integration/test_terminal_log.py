@@ -17,6 +17,7 @@ TerminalLog.install()
 TerminalLog.install()
 """
 _BAR = 'sys.stderr.write("28% 84/300"); sys.stderr.flush()\n'
+_LAUNCHED = 'import os; os.environ["EVERSTEP_LAUNCHER"] = "1"\n'
 _OWN = """
 handler = logging.StreamHandler()
 handler.setFormatter(logging.Formatter("own: %(message)s"))
@@ -27,8 +28,8 @@ logging.getLogger("everstep").addHandler(handler)
 @pytest.mark.parametrize(
     ("before", "shown"),
     [
-        ("", b"\reverstep: steps are saved again; 2 were not\n"),
-        (_BAR, b"28% 84/300\reverstep: steps are saved again; 2 were not\n"),
+        ("", b"everstep: steps are saved again; 2 were not\n"),
+        (_LAUNCHED + _BAR, b"28% 84/300\reverstep: steps are saved again; 2 were not\n"),
         (
             "logging.basicConfig()\n",
             b"WARNING:everstep:steps are saved again; 2 were not\n",

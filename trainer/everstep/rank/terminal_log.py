@@ -5,11 +5,15 @@ these alone write it, by the name of the logger.
 """
 
 import logging
+import os
 import sys
 
 _NAME = "everstep"
 # ECMA-48, "erase in line": what stands from the cursor on.
 _ERASE = "\x1b[K"
+# The launcher's, which reads a return as the end of a progress bar. A journal would show no line
+# with one in it.
+_LAUNCHER = "EVERSTEP_LAUNCHER"
 
 
 class TerminalLog(logging.Handler):
@@ -29,7 +33,8 @@ class TerminalLog(logging.Handler):
         if others or logger.handlers != [self] or sys.stderr is None:
             return
         try:
-            begin = "\r" + _ERASE * sys.stderr.isatty()
+            shown = sys.stderr.isatty()
+            begin = "\r" * (shown or _LAUNCHER in os.environ) + _ERASE * shown
             sys.stderr.write(f"{begin}everstep: {self.format(record)}\n")
             sys.stderr.flush()
         except (OSError, ValueError):
