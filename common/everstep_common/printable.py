@@ -11,3 +11,8 @@ def printable(text: str) -> str:
 def quoted(text: str) -> str:
     """Return somebody else's words within a sentence: printable, and ended by nothing in them."""
     return f'"{printable(text).replace(chr(34), chr(39))}"'
+
+
+def with_article(word: str) -> str:
+    """Return a word, such as the name of a type, with its article: "an int"."""
+    return f"{'an' if word.lower().startswith(('a', 'e', 'i', 'o')) else 'a'} {word}"

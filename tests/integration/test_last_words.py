@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import RankExited
+from everstep_common.trainer_messages import OutputSeen, RankExited, StepSeen
 from integration.trainer_job import joined_job
 
 # As torch's libraries write: past sys.stderr, and more than the launcher keeps of the end.
@@ -50,3 +50,23 @@ def test_the_exception_is_told_and_said_last(
     assert (exited.kind, exited.exception, exited.signal) == (kind, exception, signal)
     assert exited.last_line == exception
     assert errors.splitlines()[-1] == f"everstep:   {exception}"
+
+
+def test_a_progress_bar_is_not_told_as_why_a_rank_was_killed(tmp_path: Path) -> None:
+    script = (
+        "import os, sys\n"
+        "for n in range(1, 4):\n"
+        "    print(f'\\r{n}%|#   | {n}/100 [00:01<00:99, 1.00it/s]', end='', file=sys.stderr)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    with joined_job(tmp_path, sys.executable, "-c", script) as job:
+        job.start(1, ranks=1)
+        exited = job.agent.from_launcher.get(timeout=20)
+        while isinstance(exited, StepSeen | OutputSeen):  # of the bar
+            exited = job.agent.from_launcher.get(timeout=20)
+        job.stop(1)
+        _, _, errors = job.end(succeeded=False)
+    assert isinstance(exited, RankExited)
+    assert (exited.kind, exited.last_line, exited.signal) == ("killed", "", 9)
+    first = "everstep: first failure here: rank 0 of generation 1 was killed by SIGKILL"
+    assert errors.splitlines()[-1] == first

@@ -113,6 +113,17 @@ def test_a_script_is_restarted_accounted_for_and_nothing_is_left(folder: Path) -
     assert left(folder) == ({}, [])
 
 
+def test_a_bucket_without_boto3_ends_it_at_once_and_says_what_to_install(folder: Path) -> None:
+    (folder / "sitecustomize.py").write_text("import sys\nsys.modules['boto3'] = None\n")
+    path = os.pathsep.join([str(folder), *(entry for entry in sys.path if entry)])
+    line = ("--persist", "s3://models/x", script(folder, _SAVES))
+    with start(folder, *line, PYTHONPATH=path) as launcher:
+        out, _ = launcher.communicate(timeout=60)
+    assert launcher.returncode == 2
+    assert out.startswith("everstep: --persist s3://models/x: storage in a bucket needs boto3; run")
+    assert left(folder) == ({}, [])
+
+
 def test_what_only_its_own_memory_has_is_not_promised_for_later(folder: Path) -> None:
     with start(folder, script(folder, _SAVES)) as launcher:
         assert launcher.stdout is not None
@@ -133,6 +144,19 @@ def test_two_at_once_have_nothing_in_common(folder: Path) -> None:
     folders = {text.split("their logs are in ")[1].splitlines()[0] for text in told}
     assert len(folders) == 2
     assert left(folder) == ({}, [])
+
+
+def test_a_second_start_that_takes_a_folder_over_says_so(folder: Path) -> None:
+    line = ("--persist", str(folder / "kept"), script(folder, _SAVES))
+    with start(folder, *line) as first:
+        assert first.stdout is not None
+        assert any("joined" in one for one in first.stdout)
+        with start(folder, *line) as second:
+            assert second.stdout is not None
+            assert f"(process {first.pid}): this one takes over" in second.stdout.readline()
+            second.kill()
+        first.kill()
+    assert wait_for(lambda: not processes(folder))
 
 
 @pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -159,8 +183,9 @@ def test_one_that_is_ended_while_they_start_takes_everything_along(
         )
         assert started, launcher.poll()
         os.killpg(launcher.pid, deadly)
-        launcher.communicate(timeout=60)
+        out, _ = launcher.communicate(timeout=60)
     assert launcher.returncode != 0
+    assert ("Ctrl-C ends it before the job has begun" in out) is (deadly == signal.SIGINT), out
     assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
 
 

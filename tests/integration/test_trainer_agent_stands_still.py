@@ -195,12 +195,12 @@ def _hash_of(step: int) -> bytes:
 @pytest.mark.parametrize("overlap", [False, True])
 @pytest.mark.parametrize(("before", "step"), [(Reserve, 0), (Begin, 0), (Begin, 5), (Commit, 5)])
 def test_steps_go_on_unsaved_and_counted_while_it_stands_still(
-    tmp_path: Path, before: type, step: int, overlap: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, before: type, step: int, overlap: bool
 ) -> None:
     async def scenario() -> None:
         async with _world(tmp_path) as (node, remote):
             seen = _Seen(node)
-            link = _link(node, remote, before, step)
+            link = _link(node, remote, before, step, agent_log="/of-it/agent.log")
             assert link.attach(20.0)
             training = _Training(node, link, overlap=overlap)
             assert training.snapshots.restore() is None
@@ -211,6 +211,7 @@ def test_steps_go_on_unsaved_and_counted_while_it_stands_still(
             link.drop()
 
     asyncio.run(scenario())
+    assert "the agent does not answer (see /of-it/agent.log)" in caplog.text
 
 
 def test_it_may_stand_still_when_ranks_begin(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from everstep.rank.environment import (
 )
 from everstep.rank.import_recorder import ImportRecorder
 from everstep.rank.log_rate_limit import RateLimitedLogger
+from everstep.rank.terminal_log import TerminalLog
 from everstep.rank.termination import TerminationGuard
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early
@@ -289,6 +290,7 @@ def init(
     member = membership(environ)
     if member is None:
         return Run(None, None, environ, losses)
+    TerminalLog.install()
     link = AgentLink(member)
     if not link.attach(SILENCE_S if member.starts_fresh else ATTACH_TIMEOUT_S):
         logger.warning("no agent at %s; steps are not saved until it is back", member.socket)

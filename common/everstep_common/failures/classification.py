@@ -112,6 +112,19 @@ _ABORTED = re.compile(r"NCCL communicator (?:was|has been) aborted")
 _AFTERWARDS = re.compile(r"process group has NOT been destroyed|destroy_process_group\(\)")
 
 
+# What tqdm, rich, Keras and their like draw; and how tqdm's ends, behind which a line may begin.
+_BAR = re.compile(r"\d%\s*\||\[\d+:\d\d(?::\d\d)?(?:<|, )|[█▉▊▋▌▍▎▏━╸╺]{2}|\[[=#]{2,}[=#>. -]*\]")
+_BAR_END = re.compile(r"^[^|]*\d%\s*\|[^|]*\| *[^\[]*\[[^\]]*\]")
+# A logger's line that tells of no error: "INFO:root:…", "… - DEBUG - …", "[INFO] …", glog's I.
+_ORDINARY = re.compile(r"(?:^|[\s\[|-])(?:INFO|DEBUG|TRACE)(?:[\s:\]|-]|$)|^\[?[ID]\d{4,8} \d\d:")
+# What a program that crashes says in one way or another.
+_OF_AN_ERROR = re.compile(
+    r"(?i:error|fatal|fail|abort|assert|exception|terminat|segmentation|fault|illegal|invalid|"
+    r"corrupt|overflow|smash|double free|panic|time[d ]?out|cannot|can't|could not|unable|denied|"
+    r"no such|not found|out of|\bwhat\(\)|\*\*\*)"
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """Death of a process: a kind of the table, and its last exception in one line."""
@@ -186,9 +199,42 @@ def _told(lines: Sequence[str], kinds: frozenset[str]) -> tuple[str, str]:
     return next((one for one in found if one[0] in kinds), ("", ""))
 
 
+def last_error(exit_code: int, signal: int, kind: str, lines: Sequence[str]) -> str:
+    """Return the last line that can be why a process ended; "": none can.
+
+    A line that tells the kind does. Else what a signal from outside ended has not written why; a
+    program that crashes says it like an error; one that exits by itself, in its own words.
+    """
+    kinds = _SPOKEN_AT_EXIT & {kind}
+    if told := _behind_bar(_told(lines, kinds)[1]):
+        return told
+    if signal in _CRASHES:
+        return next((text for text in _sentences(lines) if _OF_AN_ERROR.search(text)), "")
+    return "" if signal else last_said(lines)
+
+
 def last_said(lines: Sequence[str]) -> str:
-    """Return the last line that can be why a process ended; of SystemExit, its text."""
-    return next((text for line in _said(lines) if (text := line.strip())), "")
+    """Return the last words of a process that ended itself; of SystemExit, its text."""
+    return next(_sentences(lines), "")
+
+
+def is_progress(line: str) -> bool:
+    """Return whether a line is a progress bar, and nothing stands behind it."""
+    text = plain(line).strip()
+    return bool(text) and not _behind_bar(text)
+
+
+def _sentences(lines: Sequence[str]) -> Iterator[str]:
+    """Yield what is said besides progress, the newest first."""
+    texts = (_behind_bar(text) for text in _said(lines))
+    return (text for text in texts if text and not _ORDINARY.search(text))
+
+
+def _behind_bar(text: str) -> str:
+    """Return a text without a progress bar before it."""
+    behind = _BAR_END.sub("", text, count=1).strip()
+    is_inner = behind != text.strip() and behind.endswith("]")  # of brackets within the bar's own
+    return "" if is_inner or _BAR.search(behind) else behind
 
 
 def _said(lines: Sequence[str]) -> Iterator[str]:

@@ -112,5 +112,5 @@ def no_controller(connection: Connection) -> str:
     return (
         f"no controller answers at {connection.address}; start one with 'everstep-controller', "
         "or name another with --controller HOST:PORT or unix:/path; a job of 'everstep run "
-        "--standalone' has its own, which the second line of its output names"
+        "--standalone' has its own, which its output names after 'to ask them'"
     )

@@ -64,7 +64,8 @@ def printed_steps(told: Iterable[ToldProgress], now_ns: int) -> str:
             f"{_ranks(late)} {has} printed none for {least_s} s, the newest is {_newest(late)}"
         )
     if silent := [row for row in rows if row.step is None]:
-        parts.append(f"{_ranks(silent)} print{_s(silent)} none, so how far they are is not known")
+        far = "it is" if len(silent) == 1 else "they are"
+        parts.append(f"{_ranks(silent)} print{_s(silent)} none, so how far {far} is not known")
     return "; ".join(parts)
 
 

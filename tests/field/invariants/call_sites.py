@@ -68,7 +68,7 @@ def find_site(line: str) -> CallSite | None:
 def find_job_site(line: str) -> CallSite | None:
     """Return the call site of the SDK that wrote a line of a job; None where none is known.
 
-    A user's script decides how its lines look: without a word of it a warning stands alone.
+    A user's script decides how its lines look: without a word of it "everstep: " stands before it.
     """
     fit = [
         site

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_common.failures.classification import KINDS, Failure, Side, classify, side
+from everstep_common.failures.classification import KINDS, Failure, Side, classify, last_error, side
 from everstep_common.failures.texts import unvarying
 from everstep_common.failures.tracebacks import LINE_CHARACTERS_MAX, last_chain
 
@@ -130,6 +130,56 @@ def test_a_program_that_cannot_be_started_or_misread_its_options_is_usage() -> N
     assert classify(2, 0, ["usage: x [-h]", "x: error: --lr: invalid float"]).kind == "usage"
     missing = "/usr/bin/python3.11: No module named nothing"
     assert classify(1, 0, [missing, ""]) == Failure("import", missing)
+
+
+_BARS = (
+    "28%|██▊       | 84/300 [00:30<01:19,  2.73it/s]",
+    "train: 28%|##7  | 84/300 [00:30<01:19,  2.73it/s, loss=1.2]",
+    "84it [00:30,  2.73it/s]",
+    "Epoch 0/9 ━━━━━━━━╸━━━━━━━ 84/300 0:00:30 • 0:01:19 2.73it/s",
+    "84/300 [=====>..............] - ETA: 1:19 - loss: 1.2",
+    "\x1b[32m28%|██▊       | 84/300\x1b[0m",
+)
+
+
+def _last_error(code: int, *lines: str) -> str:
+    exit_code, signal = max(code, 0), max(-code, 0)
+    return last_error(exit_code, signal, classify(exit_code, signal, lines).kind, lines)
+
+
+@pytest.mark.parametrize("bar", _BARS)
+def test_a_progress_bar_is_never_quoted_as_the_reason(bar: str) -> None:
+    for code in (-9, -11, -6, 1, 2, 137):
+        assert _last_error(code, bar) == ""
+    assert _last_error(1, "no data in /data", bar) == "no data in /data"
+
+
+def test_what_is_said_behind_a_progress_bar_is_quoted_without_it() -> None:
+    assert _last_error(3, f"{_BARS[0]}no data in /data") == "no data in /data"
+
+
+@pytest.mark.parametrize(
+    ("code", "lines", "quoted"),
+    [
+        (-9, ("epoch 3 is over",), ""),
+        (-15, ("UserWarning: old",), ""),
+        (-9, ("slurmstepd: error: Detected 1 oom_kill event in StepId=7.0.", "bye"), "oom_kill"),
+        (-11, ("epoch 3 is over",), ""),
+        (-11, ("Fatal Python error: Segmentation fault", "epoch 3"), "Fatal Python error"),
+        (-6, ("free(): invalid pointer",), "free(): invalid pointer"),
+        (-6, ("[rank1] Watchdog caught collective operation timeout: X", "frame #0"), "Watchdog"),
+        (1, ("no data in /data", "INFO:root:the end"), "no data in /data"),
+        (1, ("2026-11-29 19:00:01,5 - x - INFO - epoch 3",), ""),
+        (1, ("the loss is nan", "epoch 3"), "the loss is nan"),
+        (1, ("the last words",), "the last words"),
+    ],
+)
+def test_only_a_line_is_quoted_that_explains_how_the_process_died(
+    code: int, lines: tuple[str, ...], quoted: str
+) -> None:
+    told = _last_error(code, *lines)
+    assert told.startswith(quoted) or quoted in told
+    assert bool(told) is bool(quoted)
 
 
 def test_an_exit_without_a_word_is_only_an_exit() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_common.failures.rank_exits import sentence_of
-from everstep_common.printable import printable, quoted
+from everstep_common.printable import printable, quoted, with_article
 from everstep_common.reports import RankExited
 
 _HOSTILE = [
@@ -48,3 +48,10 @@ def test_the_last_words_of_a_rank_cannot_be_taken_for_what_everstep_says() -> No
     exit = RankExited(generation=1, rank=0, exit_code=1, signal=0, last_line="", exception=said)
     told = sentence_of(exit, "n1")
     assert told == "rank 0 on n1 exited 1 (\"boom', n7 is lost: its GPU broke (core dumped). '\")"
+
+
+@pytest.mark.parametrize(
+    ("word", "told"), [("int", "an int"), ("dict", "a dict"), ("Embedding", "an Embedding")]
+)
+def test_a_word_gets_its_article(word: str, told: str) -> None:
+    assert with_article(word) == told

@@ -99,7 +99,7 @@ def test_a_line_is_known_by_the_call_that_wrote_it() -> None:
 
 def test_a_warning_of_the_sdk_is_known_in_whatever_form_a_script_logs_it() -> None:
     words = "the agent is away; step 40 was written to /shared/a"
-    for line in (words, f"WARNING:everstep:{words}", f"[rank 3] {words}"):
+    for line in (f"everstep: {words}", f"WARNING:everstep:{words}", f"[rank 3] {words}"):
         site = find_job_site(line)
         assert site is not None
         assert site.words == "the agent is away; step %d was written to %s"

@@ -16,6 +16,7 @@ from everstep_agent.storage.formats.records import (
     encode_beginning,
     open_beginning,
 )
+from everstep_agent.storage.worker.generation_beginning import rival_sentence
 
 
 def _began(generation: int, *lineage: tuple[int, int]) -> Beginning:
@@ -200,3 +201,12 @@ def test_a_user_that_was_not_written_so_or_is_none_is_not_known(uid: int) -> Non
 def test_a_user_that_no_machine_has_is_not_known_however_well_it_was_written() -> None:
     content = encode_beginning(replace(_began(3, (2, 9)), uid=2**40))
     assert open_beginning(content, 3).uid is None
+
+
+def test_a_rival_of_another_controller_is_told_as_what_it_may_be() -> None:
+    own = Beginning(job="demo", job_id="demo-1", cluster="a", generation=1)
+    assert "job demo-2 of another controller ('everstep run --standalone' starts its own)" in (
+        rival_sentence(replace(own, job_id="demo-2", cluster="b", generation=2), own)
+    )
+    same = rival_sentence(replace(own, job_id="demo-2", generation=2), own)
+    assert same.startswith("generation 2 of job demo-2 has taken over")

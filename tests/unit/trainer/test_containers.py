@@ -12,6 +12,7 @@ from everstep.saving.early import Early
 from everstep.state.capture import capture_of
 from everstep.state.objects.containers import put_back
 from everstep.state.shards.parts import Place
+from everstep_common.printable import with_article
 from fakes.shard_store import ShardStore
 
 
@@ -89,7 +90,8 @@ def test_a_container_of_another_kind_is_refused() -> None:
 
 @pytest.mark.parametrize("constant", [3, 0.5, True, "text", None, b"bytes", (1, 2)])
 def test_what_never_changes_is_refused_with_what_to_write(constant: object) -> None:
-    words = "part 'epoch' of the state is .*cannot be restored in place.* progress\\['epoch'\\]"
+    kind = "None" if constant is None else with_article(type(constant).__name__)
+    words = f"'epoch' of the state is {kind}, which cannot be restored in.* progress\\['epoch'\\]"
     with pytest.raises(StateError, match=words):
         capture_of({"epoch": constant}, Place())
 

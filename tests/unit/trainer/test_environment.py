@@ -1,5 +1,7 @@
 """What a training process is told of its job."""
 
+from dataclasses import replace
+
 import everstep
 from everstep.launch.rank_environment import JobAccess, alone_with_device, rank_environment
 from everstep.rank.environment import membership, world_size, world_size_wanted
@@ -35,6 +37,11 @@ def test_what_the_launcher_writes_the_library_reads() -> None:
     again = membership(rank_environment(base, access, start(0), local_rank=0))
     assert again
     assert not again.starts_fresh
+    assert again.agent_log == ""
+    alone = replace(access, agent_log="/tmp/everstep-x/agent.log")
+    member = membership(rank_environment(base, alone, start(0), local_rank=0))
+    assert member
+    assert member.agent_log == "/tmp/everstep-x/agent.log"
 
 
 def test_a_script_on_fewer_ranks_knows_how_many_it_was_submitted_with() -> None:

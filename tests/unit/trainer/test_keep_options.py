@@ -38,6 +38,12 @@ def test_a_folder_whose_parent_is_missing_is_not_made_where_a_mount_should_be(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_parent_that_takes_no_folder_is_not_told_as_missing() -> None:
+    with pytest.raises(UsageError) as raised:
+        _keep("--persist", "/proc/x")
+    assert str(raised.value).startswith("--persist /proc/x: /proc takes no folder; name a folder")
+
+
 def test_how_often_and_how_many(tmp_path: Path) -> None:
     options = ("--persist-every", "50", "--persist-seconds", "1.5", "--persist-keep", "3")
     storage = _keep("--persist", str(tmp_path), *options).storage

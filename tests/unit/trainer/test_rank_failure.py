@@ -94,7 +94,18 @@ def test_an_end_in_words(code: int, core: bool, told: str) -> None:
     end = RankEnd(rank=2, code=code, core_dumped=core, at_boot_ns=0, last_lines=("a", " "))
     failure = RankFailure.of(1, end)
     assert failure.sentence() == told
-    assert failure.last_line() == "a"
+    assert failure.last_line() == ("a" if code > 0 else "")
+
+
+BAR = " 28%|██▊       | 84/300 [00:30<01:19,  2.73it/s, loss=1.204]"
+
+
+@pytest.mark.parametrize("code", [-9, -11, -15, 1])
+def test_a_progress_bar_is_no_reason_of_an_end(code: int) -> None:
+    failure = RankFailure.of(1, ended(0, 5, ("", BAR), code=code))
+    assert failure.report().last_line == ""
+    assert failure.said() == ("",)
+    assert not any("84/300" in line for line in last_words("j", End(False, "it died"), failure))
 
 
 def _failed(*lines: str) -> RankFailure:

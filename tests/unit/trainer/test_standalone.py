@@ -174,7 +174,7 @@ def ledger(steps: int, failures: int, **spent_s: float) -> str:
                 30, 0, productive=17, slow_unattributed=0.5, init_proc=1.5, init_env=0.6, gap=0.4
             ),
             "ETTR 87.5%: 17.5 of 20.0 s went into steps that count; nothing failed, start 2.1 s,"
-            " between steps 0.4 s",
+            " after the last step 0.4 s",
         ),
         (
             ledger(30, 0, lost_recompute=5.0, lost_inflight=0.5, planned=1.0).partition("; ")[2],

@@ -4,6 +4,7 @@ import errno
 import os
 import resource
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,26 @@ class Reader:
         self.room -= len(taken)
         self.data += taken
         return len(taken)
+
+
+class Screen(Reader):
+    """A sink that is a terminal."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+
+    def fileno(self) -> int:
+        return self._fd
+
+
+@pytest.fixture
+def screens() -> Iterator[tuple[Screen, Screen]]:
+    """Return standard output and error of one terminal."""
+    master, slave = os.openpty()
+    yield Screen(slave), Screen(slave)
+    os.close(master)
+    os.close(slave)
 
 
 @pytest.fixture
@@ -74,6 +95,31 @@ def test_a_progress_bar_is_seen_while_it_grows(out: Reader, error: Reader) -> No
     assert error.data == b"0/3\r1/3\r2/3\n"
     assert looked == [b"0/3", b"1/3", b"2/3"]
     assert list(writer.last_lines) == ["2/3"]
+
+
+def test_a_line_takes_the_place_of_a_progress_bar_on_a_terminal(
+    screens: tuple[Screen, Screen],
+) -> None:
+    out, error = screens
+    terminal = Terminal(out, error)
+    bar = LineWriter(terminal, LineDestination(b"[0] ", is_error=True))
+    lines = LineWriter(terminal, LineDestination(b"[1] ", is_error=False))
+    bar.write(b"\r1/3 loss=7.662\r2/3")
+    terminal.say("rank 1 is gone")
+    terminal.say("so it is")
+    bar.write(b"\r3/3")
+    lines.write(b"step 3\nstep 4\n")
+    assert error.data == (
+        b"[0] 1/3 loss=7.662\r\x1b[Keverstep: rank 1 is gone\neverstep: so it is\n[0] 2/3\r"
+    )
+    assert out.data == b"\x1b[K[1] step 3\n[1] step 4\n"
+
+
+def test_what_is_no_terminal_gets_no_characters_that_steer_one(out: Reader, error: Reader) -> None:
+    terminal = Terminal(out, error)
+    LineWriter(terminal, LineDestination(b"", is_error=True)).write(b"\r1/3\r2/3")
+    terminal.say("rank 1 is gone")
+    assert error.data == b"1/3\reverstep: rank 1 is gone\n"
 
 
 def test_a_line_without_end_does_not_fill_the_memory(out: Reader, error: Reader) -> None:

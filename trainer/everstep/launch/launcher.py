@@ -343,7 +343,7 @@ class Launcher:
         return max(grace_s, self._leaving.ranks_s()), self._leaving.for_ranks(self._leaving.asked)
 
     def _on_end(self, end: End) -> None:
-        if self._options.own_services:
+        if self._options.agent_log:
             end = replace(end, reason=without_memory(end.reason))
         told = last_words(self._options.job, end, self._generation.failure)
         self._leaving.heard_end(told[-1])

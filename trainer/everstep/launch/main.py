@@ -1,5 +1,6 @@
 """Main function of ``everstep run``: from the command line to the exit code."""
 
+import importlib.util
 import os
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,9 @@ from everstep.launch.standalone.own_services import (
     ledger_line,
     own_services,
 )
+from everstep.launch.standalone.storing_starts import storing_start, taken_over
 from everstep.launch.standalone.supervisor import answers
+from everstep_common.extras import install_line
 
 _EXIT_FAILED = 1
 _EXIT_USAGE = 2
@@ -52,6 +55,17 @@ def _run(terminal: Terminal, arguments: Sequence[str]) -> int:
 
 def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
     """Launch with a controller and an agent that are there for this job only."""
+    _check_bucket(options.keep.bucket)
+    storage = options.keep.storage
+    if storage is None:
+        return _launch_with_own(options, terminal)
+    with storing_start(storage.path, options.job) as others:
+        if others:
+            terminal.say(taken_over(options.job, storage.path, others))
+        return _launch_with_own(options, terminal)
+
+
+def _launch_with_own(options: LaunchOptions, terminal: Terminal) -> int:
     with own_services(terminal.say) as services:
         terminal.say(
             "no agent runs on this node: this job has its own, and a controller, until it ends;"
@@ -68,7 +82,7 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
             options,
             socket=services.socket,
             token_file=token_file,
-            own_services=True,
+            agent_log=str(services.agent_log),
             keep=keep,
         )
         code = _launch(alone, terminal)
@@ -76,6 +90,14 @@ def _launch_alone(options: LaunchOptions, terminal: Terminal) -> int:
         if code == 0:
             terminal.say(ledger_line(services, options.job))
     return code
+
+
+def _check_bucket(bucket: str) -> None:
+    """Raise UsageError where an agent of this installation could store nothing in a bucket."""
+    if bucket and not importlib.util.find_spec("boto3"):
+        raise UsageError(
+            f"--persist {bucket}: storage in a bucket needs boto3; run: {install_line('s3')}"
+        )
 
 
 def _launch(options: LaunchOptions, terminal: Terminal) -> int:

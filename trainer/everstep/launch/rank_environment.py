@@ -25,6 +25,8 @@ class JobAccess:
     role: str = "default"
     # Folder of --persist; "": there is none, or it is a bucket.
     persist: str = ""
+    # The log of an agent that runs for this job alone; "": it runs for the node.
+    agent_log: str = ""
 
 
 def rank_environment(
@@ -64,6 +66,7 @@ def job_environment(access: JobAccess, start: Start) -> dict[str, str]:
         "EVERSTEP_SOCKET": access.socket,
         "EVERSTEP_TOKEN": access.token,
         "EVERSTEP_PERSIST": access.persist,
+        "EVERSTEP_AGENT_LOG": access.agent_log,
     }
 
 

@@ -52,6 +52,7 @@ class RankRecipe:
             wanted,
             options.role,
             options.keep.persist_folder,
+            options.agent_log,
         )
         environ = {**environ, **memcpy_variables(environ)}
         return cls(

@@ -48,9 +48,9 @@ _PAUSE_MIN_S = 0.05
 _UNSENT_MAX = 10_000
 _LOST = "the agent is lost (%s); training goes on without snapshots"
 _SILENT = (
-    "the agent does not answer (see 'systemctl status everstep-agent' on this node); training goes"
-    " on, and steps are saved again when it does"
+    "the agent does not answer (see %s); training goes on, and steps are saved again when it does"
 )
+_STATUS = "'systemctl status everstep-agent' on this node"
 _WORKS = (
     "the agent still works on what it was asked before; training goes on, and steps are saved again"
     " when that is done"
@@ -141,7 +141,9 @@ class AgentLink:
         """Why there was no answer."""
         if not self._silent:
             return "the agent is away"
-        return _WORKS if self._clock.monotonic() - self._works_s < SILENCE_S else _SILENT
+        if self._clock.monotonic() - self._works_s < SILENCE_S:
+            return _WORKS
+        return _SILENT % (self._member.agent_log or _STATUS)
 
     def attach(self, deadline_s: float) -> bool:
         """Attach, with retries until the deadline (seconds from now). Raises RefusedError."""

@@ -20,6 +20,8 @@ class Membership:
     starts_fresh: bool
     # Folder of --persist, to which a rank without an agent writes; "": there is none.
     persist: str = ""
+    # The log of an agent that runs for this job alone; "": it runs for the node.
+    agent_log: str = ""
 
 
 def membership(environ: Mapping[str, str] = os.environ) -> Membership | None:
@@ -39,6 +41,7 @@ def membership(environ: Mapping[str, str] = os.environ) -> Membership | None:
         token=environ.get("EVERSTEP_TOKEN", ""),
         starts_fresh=environ.get("EVERSTEP_RESTORE_STEP") == NOTHING_TO_RESTORE,
         persist=environ.get("EVERSTEP_PERSIST", ""),
+        agent_log=environ.get("EVERSTEP_AGENT_LOG", ""),
     )
 
 

@@ -13,6 +13,7 @@ from everstep.state.objects.random_state import RandomState
 from everstep.state.plain import PlainCapture
 from everstep.state.shards.parts import Place
 from everstep.state.stateful import StatefulCapture
+from everstep_common.printable import with_article
 
 RANDOM = "random"
 # Lone surrogates have no UTF-8.
@@ -72,7 +73,7 @@ def _replicas(equal: Collection[object]) -> list[Stateful]:
 def _refuse_unnamed(state: object, options: Mapping[str, object]) -> None:
     if not isinstance(state, Mapping):
         raise StateError(
-            f"the state is a {type(state).__name__}; name its parts:"
+            f"the state is {with_article(type(state).__name__)}; name its parts:"
             ' {"model": model, "optimizer": optimizer}'
         )
     for name in state:

@@ -29,7 +29,7 @@ def ensure_beginning(backend: StorageBackend, wanted: Beginning) -> None:
 def rival_sentence(found: Beginning, own: Beginning) -> str:
     """Return what to tell a job of which another one has the folder."""
     whose = (
-        f"job {found.job_id} of another cluster"
+        f"job {found.job_id} of another controller ('everstep run --standalone' starts its own)"
         if found.cluster != own.cluster
         else (f"job {found.job_id}")
     )

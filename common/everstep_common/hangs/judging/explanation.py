@@ -229,10 +229,19 @@ def _reasons(verdict: HangVerdict) -> str:
         told.setdefault((one.kind, one.reason), []).append(one.rank)
     if len(told) == 1:
         kind, reason = next(iter(told))
+        reason = _of_each(reason) if len(verdict.culprits) > 1 else reason
         whose = ", which is the program's fault and no node's" if kind is HangClass.DESYNC else ""
         return f"{kind_words(kind)}{whose}. {reason[:1].upper()}{reason[1:]}"
     kinds = sorted({kind_words(kind) for kind, _ in told})
     return " and ".join(kinds)
+
+
+def _of_each(reason: str) -> str:
+    """Return what is told of a rank as what is true of each of several."""
+    for of_one, of_each in (("its process ", "the process of each "), ("it ", "each ")):
+        if reason.startswith(of_one):
+            return of_each + reason.removeprefix(of_one)
+    return reason
 
 
 def _no_wait(verdict: HangVerdict) -> str:

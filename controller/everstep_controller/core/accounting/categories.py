@@ -52,7 +52,7 @@ class Category(StrEnum):
     )  # fmt: skip
     SLOW = "slow.unattributed", Group.SLOW, "excess of committed steps, cause unknown"
     STALL = "ckpt.stall.memory", Group.OVERHEAD, "training stood still for a snapshot"
-    GAP = "gap", Group.OVERHEAD, "between two steps"
+    GAP = "gap", Group.OVERHEAD, "after the last step, until the ranks had ended"
     IN_FLIGHT = "inflight", Group.OVERHEAD, "the step that is being made now"
     PLANNED = "planned", Group.PLANNED, "planned work, as the operator said"
     DETECT = "inc.detect", Group.INCIDENT, "fault began, nobody knew yet"

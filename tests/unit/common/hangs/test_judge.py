@@ -175,6 +175,14 @@ def test_one_culprit_of_a_large_job_is_named() -> None:
 # --- classes -------------------------------------------------------------------------------------
 
 
+def test_what_is_true_of_several_ranks_is_said_of_each() -> None:
+    gone = ProcessFacts(state=ProcessState.DEAD)
+    one = _judged(*map(_waits, range(3)), _late(3, gone)).sentence
+    assert one.startswith("Rank 3 holds the job back: dead. Its process is gone")
+    two = _judged(*map(_waits, range(2)), _late(2, gone), _late(3, gone)).sentence
+    assert two.startswith("Ranks 2-3 hold the job back: dead. The process of each is gone")
+
+
 @pytest.mark.parametrize(
     ("process", "kind"),
     [

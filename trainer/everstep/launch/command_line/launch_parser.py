@@ -39,8 +39,9 @@ three levels of use, each includes the one before:
      snapshot stalls training for less than 1 % of a step
 
 exit code: 0 the job succeeded, 1 it failed or was refused, 2 invalid command
-line, 75 another launcher of the job lives here: try again, 128 + N ended by
-signal N. The first error of the rank that failed first is the last thing shown."""
+line, 75 try again: another launcher of the job lives here, or this node's agent
+has not come (--agent-wait), 128 + N ended by signal N. The first error of the
+rank that failed first is the last thing shown."""
 
 
 def launch_parser() -> OptionParser:

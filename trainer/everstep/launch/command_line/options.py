@@ -65,8 +65,8 @@ class LaunchOptions:
     agent_wait_s: float = 0.0
     # --standalone, and nobody named an agent: where none answers, one may be started.
     may_start_services: bool = False
-    # They were started for this job, and end with it.
-    own_services: bool = False
+    # The log of an agent that was started for this job, and ends with it; "": it runs for the node.
+    agent_log: str = ""
     # So many nodes hold one copy of the model together.
     replica_nodes: int = 1
     # What is started, in words that differ where the programs do.

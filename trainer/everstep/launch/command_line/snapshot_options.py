@@ -48,10 +48,16 @@ class KeepOptions:
     environment: dict[str, str] = field(default_factory=dict)
 
     @property
+    def bucket(self) -> str:
+        """Return the bucket of --persist; "": there is none, or it is a folder."""
+        path = "" if self.storage is None else self.storage.path
+        return path if path.startswith("s3://") else ""
+
+    @property
     def persist_folder(self) -> str:
         """Return the folder of --persist; "": there is none, or it is a bucket."""
         path = "" if self.storage is None else self.storage.path
-        return "" if path.startswith("s3://") else path
+        return "" if self.bucket else path
 
 
 def add_keep_options(parser: argparse.ArgumentParser) -> None:
@@ -172,9 +178,12 @@ def _folder(text: str, mounts: MountTables = _MOUNTS) -> str:
     try:
         _make(path)
     except FileNotFoundError as error:
+        parent = os.path.dirname(path)
+        if os.path.isdir(parent):  # of the kernel's own, such as /proc
+            raise KeepError(f"--persist {path}: {parent} takes no folder; {advice}") from error
         # Made in silence, it would be on the root disk, where a mount is missing or misspelt.
         raise KeepError(
-            f"--persist {path}: there is no {os.path.dirname(path)} on this node; mount it, "
+            f"--persist {path}: there is no {parent} on this node; mount it, "
             "correct the path, or make that folder"
         ) from error
     except OSError as error:

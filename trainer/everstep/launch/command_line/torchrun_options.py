@@ -98,8 +98,9 @@ def add_torchrun_options(parser: OptionParser) -> None:
     add(
         "--signals-to-handle",
         metavar="A,B",
-        help="further signals that end the job (SIGTERM, SIGINT, SIGHUP and SIGQUIT do, unless they"
-        " were ignored as it began, as a shell has SIGINT be for what a script runs with &);"
+        help="further signals that end the job (SIGTERM, SIGINT, SIGQUIT and, but for a terminal"
+        " that is gone, SIGHUP do, unless they were ignored as it began, as a shell has SIGINT be"
+        " for what a script runs with &);"
         " its ranks then get that signal instead of SIGTERM. SIGUSR1 and SIGUSR2 are otherwise"
         " passed on to the ranks that handle them",
     )

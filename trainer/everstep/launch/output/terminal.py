@@ -16,6 +16,8 @@ from everstep_common.printable import printable
 
 # At the end a reader that takes nothing for so long gets the rest in the file.
 _END_PATIENCE_S = 5.0
+# ECMA-48, "erase in line": what stands from the cursor on.
+_ERASE = b"\x1b[K"
 
 
 class Terminal:
@@ -31,6 +33,8 @@ class Terminal:
         self._was_terminal = {
             queue: os.isatty(queue.sink.fileno()) for queue in (self._out, self._error)
         }
+        # The last line there is a progress bar, at the beginning of which the cursor stands.
+        self._at_bar = False
         self._selector: selectors.BaseSelector | None = None
         self._followed: set[OutputQueue] = set()
         # Queues whose overflow has been told of.
@@ -62,8 +66,11 @@ class Terminal:
             self.say(sentence)
 
     def line(self, line: bytes, end: bytes = b"\n", *, to_error: bool) -> None:
-        """Show a line."""
+        """Show a line; on a terminal, in the place of a progress bar, and not over it."""
         queue = self._error if to_error else self._out
+        if self._was_terminal[queue]:
+            line = _ERASE + line if self._at_bar else line
+            self._at_bar = end == b"\r"
         queue.put(line + end)
         self._watch(queue)
 

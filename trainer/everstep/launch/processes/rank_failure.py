@@ -5,7 +5,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from everstep_common.endings import is_by_user
-from everstep_common.failures.classification import FOLLOWING, Side, classify, last_said, side
+from everstep_common.failures.classification import (
+    FOLLOWING,
+    Side,
+    classify,
+    is_progress,
+    last_error,
+    side,
+)
 from everstep_common.failures.tracebacks import plain
 from everstep_common.trainer_messages import End, RankExited
 
@@ -105,13 +112,16 @@ class RankFailure:
         )
 
     def last_line(self) -> str:
-        """Return the last line that can be the reason."""
-        return self.exception if self._traced else last_said(self.end.last_lines)
+        """Return the last line that can be the reason; "": none can."""
+        if self._traced:
+            return self.exception
+        code = self.end.code
+        return last_error(max(code, 0), max(-code, 0), self.kind, self.end.last_lines)
 
     def said(self) -> tuple[str, ...]:
         """Return its last lines: of a traceback the exception is the very last."""
         if not self._traced:
-            return self.end.last_lines
+            return tuple(line for line in self.end.last_lines if not is_progress(line))
         lines = _shortened(self.end.died_of)
         return lines if self.exception in plain(lines[-1]) else (*lines, self.exception)
 

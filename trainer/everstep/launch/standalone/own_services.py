@@ -46,6 +46,11 @@ class OwnServices:
         return f"unix:{self.folder / CONTROLLER_SOCKET}"
 
     @property
+    def agent_log(self) -> Path:
+        """Return where the agent's log is."""
+        return self.folder / "agent.log"
+
+    @property
     def token_file(self) -> Path:
         """Return where the job's secret goes, so that it goes with the folder."""
         return self.folder / "job.token"
@@ -68,18 +73,27 @@ def own_services(say: Callable[[str], None]) -> Iterator[OwnServices]:
     assert process.stdin is not None
     assert process.stdout is not None
     try:
-        word, rest = _next_words(process.stdout)
-        while word == "waiting":
-            say(f"--standalone: {rest}")
-            word, rest = _next_words(process.stdout)
-        if word != "ready":
-            raise StandaloneError(f"--standalone: {rest or 'nothing could be started'}")
-        yield OwnServices(Path(rest))
+        yield OwnServices(_started(process.stdout, say))
     finally:
         process.stdin.close()
         process.stdout.close()
         with contextlib.suppress(subprocess.TimeoutExpired):  # a disk that takes no file away
             process.wait(_STOP_S)
+
+
+def _started(said: IO[str], say: Callable[[str], None]) -> Path:
+    """Wait until both run; return their folder. Raises StandaloneError."""
+    try:
+        word, rest = _next_words(said)
+        while word == "waiting":
+            say(f"--standalone: {rest}")
+            word, rest = _next_words(said)
+    except KeyboardInterrupt:
+        say("--standalone: Ctrl-C ends it before the job has begun; what was started is stopped")
+        raise
+    if word != "ready":
+        raise StandaloneError(f"--standalone: {rest or 'nothing could be started'}")
+    return Path(rest)
 
 
 def _next_words(said: IO[str]) -> tuple[str, str]:
@@ -129,7 +143,7 @@ _PARTS = {
     "lost": "lost steps",
     "ckpt": "snapshots",
     "planned": "planned work",
-    "gap": "between steps",
+    "gap": "after the last step",
     "inflight": "the last step",
 }
 _COUNTED = ("productive", "slow")

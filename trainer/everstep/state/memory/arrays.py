@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from everstep.copy_engine.views import ShardView, StateError
 from everstep.state.memory.dlpack import dlpack_view
+from everstep_common.printable import with_article
 
 # struct's letter and the item's size, which for "l" and "L" depends on the platform.
 _FORMATS = {
@@ -170,8 +171,8 @@ def buffer_view(name: str, buffer: object) -> ShardView:
         described = memoryview(buffer)  # type: ignore[arg-type]  # not a buffer: TypeError, below
     except (TypeError, ValueError, BufferError) as error:
         raise StateError(
-            f"shard {name!r} is a {type(buffer).__name__}, neither an array nor an object with"
-            " state_dict() and load_state_dict()"
+            f"shard {name!r} is {with_article(type(buffer).__name__)}, neither an array nor an"
+            " object with state_dict() and load_state_dict()"
         ) from error
     if _holds_references(described.format):
         raise StateError(

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import torch
 
 from everstep.copy_engine.views import ShardView, StateError
+from everstep_common.printable import with_article
 
 # The dtypes of safetensors by torch's names; not every torch has all of them.
 _WORDS = {
@@ -128,4 +129,5 @@ def refuse_without_memory(name: str, tensor: torch.Tensor) -> None:
     if tensor.is_conj() or tensor.is_neg():
         raise StateError(f"tensor {name!r} is a lazy conjugate or negation; resolve it first")
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-        raise StateError(f"tensor {name!r} is a {type(tensor).__name__}; save what it is made of")
+        kind = with_article(type(tensor).__name__)
+        raise StateError(f"tensor {name!r} is {kind}; save what it is made of")

@@ -13,6 +13,7 @@ from typing import cast
 
 from everstep.copy_engine.views import StateError
 from everstep.state.memory.arrays import IMMUTABLE, is_immutable
+from everstep_common.printable import with_article
 
 Container = dict[object, object] | list[object] | set[object] | deque[object]
 _CONTAINERS = (dict, list, set, deque)
@@ -34,7 +35,8 @@ class Contained:
     def load_state_dict(self, state: object) -> None:
         """Have it hold this; raises TypeError for what another kind of container held."""
         if put_back(self.container, state) is not self.container:
-            raise TypeError(f"it is a {type(self.container).__name__}, not {type(state).__name__}")
+            kind = with_article(type(self.container).__name__)
+            raise TypeError(f"it is {kind}, not {type(state).__name__}")
 
 
 def contained(state: Mapping[str, object]) -> Mapping[str, object]:
@@ -86,7 +88,7 @@ def _refuse_immutable(name: str, part: object) -> None:
 
 
 def _constant(name: str, part: object) -> str:
-    kind = "None" if part is None else f"a {type(part).__name__}"
+    kind = "None" if part is None else with_article(type(part).__name__)
     return (
         f"part {name!r} of the state is {kind}, which cannot be restored in place; keep it in a"
         f' dictionary, {{"progress": progress}}, and use progress[{name!r}]'

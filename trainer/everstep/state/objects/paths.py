@@ -3,6 +3,7 @@
 import functools
 import re
 
+from everstep_common.printable import with_article
 from everstep_common.shard_names import owner
 
 # "/" joins, "[" begins a part of a tensor, "@" a group of ranks, "#" a key that is no string; what
@@ -41,7 +42,7 @@ def word(key: object) -> str:
         return "#" + _escape(repr(key))
     if type(key) is tuple:
         return "#(" + ",".join(map(word, key)) + ")"
-    raise PathError(f"{key!r} is a {type(key).__name__}")
+    raise PathError(f"{key!r} is {with_article(type(key).__name__)}")
 
 
 # A state has the same names after every step.
