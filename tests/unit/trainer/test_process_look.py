@@ -45,13 +45,13 @@ def process(
     stat = f"{_PID} ({name}) {state} {' '.join(numbers)}\n"
     (folder / "stat").write_text(stat)
     (folder / "task" / str(_PID) / "stat").write_text(stat)
+    (folder / "task" / str(_PID) / "io").write_text("rchar: 900\nwchar: 4096\nwrite_bytes: 0\n")
     switches = "voluntary_ctxt_switches:\t7\nnonvoluntary_ctxt_switches:\t5\n"
     (folder / "task" / str(_PID) / "status").write_text(switches)
     (folder / "status").write_text(f"Name:\tpython\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
     (folder / "wchan").write_text(wchan)
     if syscall is not None:
         (folder / "syscall").write_text(f"{syscall}\n")
-    (folder / "io").write_text("rchar: 900\nwchar: 4096\nwrite_bytes: 0\n")
     return folder
 
 
@@ -116,8 +116,21 @@ def test_a_stack_is_the_same_where_the_thread_has_not_moved() -> None:
 def test_what_a_process_has_written_is_told_where_it_can_be_read(tmp_path: Path) -> None:
     folder = process(tmp_path, "S")
     assert look(_PID, 0, tmp_path).written_bytes == 4096
-    (folder / "io").unlink()
+    (folder / "task" / str(_PID) / "io").unlink()
     assert look(_PID, 0, tmp_path).written_bytes == -1
+
+
+def test_what_threads_do_that_answer_looks_is_not_what_the_rank_does(tmp_path: Path) -> None:
+    folder = process(tmp_path, "R")
+    for number, name, faults in (("78", "pt_workerserver", "950"), ("79", "pt_autograd_0", "7")):
+        thread = folder / "task" / number
+        thread.mkdir()
+        numbers = ["0"] * 40
+        numbers[6], numbers[8] = faults, "3"  # minflt, majflt
+        (thread / "stat").write_text(f"{number} ({name}) S {' '.join(numbers)}\n")
+        (thread / "io").write_text("rchar: 0\nwchar: 100000\n")
+    seen = look(_PID, 0, tmp_path)
+    assert (seen.faults, seen.written_bytes) == (10, 104096)
 
 
 def test_time_on_processors_is_of_one_core() -> None:

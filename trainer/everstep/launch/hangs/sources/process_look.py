@@ -1,5 +1,6 @@
 """Process look: what the kernel shows of a rank's process from outside, twice in a moment."""
 
+import contextlib
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ _STATES = {
     "Z": ProcessState.DEAD,
     "X": ProcessState.DEAD,
 }
+# Threads of torch's worker server, which answer what ranks are asked: a thousand page faults and
+# the bytes of a dump for each look, whatever the rank does.
+SERVER_THREADS = "pt_workerserver"
 # A frozen cgroup's processes sleep (version 2) or are uninterruptible (version 1) in these.
 _FREEZERS = ("do_freezer_trap", "__refrigerator")
 _ON_A_PROCESSOR = "running"
@@ -41,9 +45,10 @@ class ProcessLook:
     wchan: str
     # Number and arguments of its system call, stack pointer and instruction pointer.
     syscall: str
-    # What it has written so far, to files and to the sockets of gloo.
+    # What its threads have written so far, to files and to the sockets of gloo; those that answer
+    # looks are left out, here and below.
     written_bytes: int = -1
-    # Page faults of all its threads so far: memory that it took, or gave back and took again.
+    # Page faults of its threads so far: memory that it took, or gave back and took again.
     faults: int = -1
 
     def stands_like(self, earlier: "ProcessLook") -> bool:
@@ -67,6 +72,7 @@ def look(pid: int, at_ns: int, proc: Path = Path("/proc")) -> ProcessLook:
     folder = proc / str(pid)
     try:
         whole, main = _fields(folder / "stat"), _fields(folder / "task" / str(pid) / "stat")
+        written_bytes, faults = _work_of(folder)
     except (OSError, ValueError, IndexError) as error:
         raise GoneError(f"process {pid} is gone") from error
     # proc_pid_stat(5), counted from the state, which is its third field.
@@ -81,8 +87,8 @@ def look(pid: int, at_ns: int, proc: Path = Path("/proc")) -> ProcessLook:
         switches=_switches(_text(folder / "task" / str(pid) / "status")),
         wchan="" if wchan == "0" else wchan,
         syscall=_text(folder / "syscall").strip(),
-        written_bytes=_written(_text(folder / "io")),
-        faults=int(whole[7]) + int(whole[9]),
+        written_bytes=written_bytes,
+        faults=faults,
     )
 
 
@@ -130,8 +136,12 @@ def _is_undumpable(pid: int, proc: Path) -> bool:
 
 
 def _fields(path: Path) -> list[str]:
+    return _split(path.read_text(errors="replace"))
+
+
+def _split(stat: str) -> list[str]:
     # A command's name may hold blanks and brackets.
-    return path.read_text(errors="replace").rpartition(")")[2].split()
+    return stat.rpartition(")")[2].split()
 
 
 def _text(path: Path) -> str:
@@ -139,6 +149,19 @@ def _text(path: Path) -> str:
         return path.read_text(errors="replace")
     except OSError:
         return ""
+
+
+def _work_of(folder: Path) -> tuple[int, int]:
+    """Return the bytes that a process's threads have written, and their page faults; -1: hidden."""
+    written, faults = [], []
+    for thread in (folder / "task").iterdir():
+        with contextlib.suppress(OSError, ValueError, IndexError):  # one that has ended meanwhile
+            stat = (thread / "stat").read_text(errors="replace")
+            if f"({SERVER_THREADS}" not in stat:
+                fields = _split(stat)
+                faults.append(int(fields[7]) + int(fields[9]))
+                written.append(_written(_text(thread / "io")))
+    return -1 if -1 in written else sum(written), sum(faults)
 
 
 def _written(io: str) -> int:

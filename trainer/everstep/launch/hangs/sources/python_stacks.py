@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
+from everstep.launch.hangs.sources.process_look import SERVER_THREADS
 from everstep.rank.interpreter.everstep_rank_opening import STACKS_SIGNAL
 from everstep_common.hangs.reports.rank_report import StackFrames
 from everstep_common.printable import printable
@@ -24,8 +25,6 @@ _TORCH_FILE = re.compile(r"torch-dump_traceback\w{6}")
 _FRAMES_MAX = 24
 _FRAME_MAX = 120
 _FILE_MAX = 256 * 1024
-# The threads of torch's worker server: a signal to one interrupts nothing that the script does.
-_SERVER_THREADS = "pt_workerserver"
 _POLL_S = 0.01
 
 
@@ -138,9 +137,10 @@ def _own_file(path: Path) -> BinaryIO:
 
 
 def _idle_thread(folder: Path, told: int) -> int:
+    # A signal to one that answers looks interrupts nothing that the script does.
     for thread in sorted(folder.glob("task/*"), key=lambda one: -int(one.name)):
         with contextlib.suppress(OSError):  # a thread that ended
-            if (thread / "comm").read_text().strip() == _SERVER_THREADS:
+            if (thread / "comm").read_text().strip() == SERVER_THREADS:
                 return int(thread.name)
     if told and told != int(folder.name) and (folder / "task" / str(told)).exists():
         return told
