@@ -20,6 +20,7 @@ from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.reports.rank_report import (
     EvidenceSource,
     ProcessFacts,
@@ -270,6 +271,32 @@ def test_whoever_asks_a_launcher_gets_the_look_that_is_under_way(folder: Path) -
     assert earlier.rank == later.rank == 1
     # It has not run since the first look, and the launcher remembers what that saw.
     assert later.process.state_for_ms > earlier.process.state_for_ms
+
+
+@pytest.mark.parametrize("when", ["before", "during", "another"])
+def test_ranks_that_their_launcher_ends_are_told_so_and_not_that_they_are_dead(
+    folder: Path, when: str
+) -> None:
+    selector = selectors.DefaultSelector()
+    why = ["generation 3 is being stopped"] if when == "before" else []
+    told: list[RankHangReport] = []
+    with hostile(folder, "a file") as pid, contextlib.ExitStack() as stack:
+        ranks = {1: pid}
+        ending = lambda: "".join(why)  # noqa: E731
+        service = LookService(selector, folder, lambda: ranks, ending=ending)
+        stack.callback(service.close)
+        service.ask(lambda answers: told.extend(one.report for one in answers))
+        if when == "during":
+            why.append("generation 3 is being stopped")
+        if when == "another":
+            ranks[1] = pid + 1
+        while service.pids():
+            call_ready(selector, service.due_in_s())
+            service.advance()
+    (found,) = told
+    said = "they were restarted meanwhile" if when == "another" else "generation 3 is being stopped"
+    assert blind(found) == {EvidenceSource.PROCESS_STATE: said}
+    assert judge(told, 2).culprits == ()
 
 
 def test_all_ranks_of_a_large_node_are_read_at_once(folder: Path) -> None:

@@ -84,6 +84,7 @@ class Launcher:
             files.folder if files else None,
             lambda: self._workers.running(),
             lambda rank: self._generation.watch.facts(rank),
+            lambda: self._generation.ending(),
         )
         self._recent = RecentLooks(
             self._selector, files.folder if files else None, lambda: self._workers.running()

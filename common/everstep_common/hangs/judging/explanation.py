@@ -1,5 +1,6 @@
 """Explanation of a verdict: sentences, the chain of waiting, the table of groups. Pure."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +32,8 @@ from everstep_common.hangs.reports.verdict import (
 from everstep_common.printable import printable
 
 _RANKS_TOLD = 160
+# What a reason says of the one rank that it is of.
+_OF_ONE = re.compile(r"\bits?\b")
 
 _KINDS: Mapping[HangClass, str] = {
     HangClass.DEAD: "dead",
@@ -198,7 +201,7 @@ def sentence_of(verdict: HangVerdict, count: int) -> str:
     if verdict.culprits:
         ranks = [one.rank for one in verdict.culprits]
         more = f" and {count - len(ranks)} more" if count > len(ranks) else ""
-        reasons = _reasons(verdict)
+        reasons = _reasons(verdict, several=count > 1)
         hold = "holds" if count == 1 else "hold"
         return f"{plural(ranks).capitalize()}{more} {hold} the job back: {reasons}"
     suspects = named_ranks(verdict.suspects) if verdict.suspects else "no rank"
@@ -223,14 +226,15 @@ def sentence_of(verdict: HangVerdict, count: int) -> str:
     return f"Ranks wait, and what there is does not tell for whom; it may be {suspects}"
 
 
-def _reasons(verdict: HangVerdict) -> str:
+def _reasons(verdict: HangVerdict, *, several: bool) -> str:
     told: dict[tuple[HangClass, str], list[int]] = {}
     for one in verdict.culprits:
         told.setdefault((one.kind, one.reason), []).append(one.rank)
     if len(told) == 1:
         kind, reason = next(iter(told))
         whose = ", which is the program's fault and no node's" if kind is HangClass.DESYNC else ""
-        return f"{kind_words(kind)}{whose}. {reason[:1].upper()}{reason[1:]}"
+        told_of = f"each of them: {reason}" if several and _OF_ONE.search(reason) else reason
+        return f"{kind_words(kind)}{whose}. {told_of[:1].upper()}{told_of[1:]}"
     kinds = sorted({kind_words(kind) for kind, _ in told})
     return " and ".join(kinds)
 

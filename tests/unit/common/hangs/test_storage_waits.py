@@ -44,9 +44,9 @@ def test_all_ranks_in_one_read_that_hangs_wait_for_that_file_on_that_mount() -> 
     assert verdict.kind is HangClass.STORAGE
     assert [one.rank for one in verdict.culprits] == [0, 1, 2, 3]
     assert verdict.sentence == (
-        'Ranks 0-3 hold the job back: storage. It waits for "/data/shard-7.bin" on nfs4'
-        " server:/export at /data: its process is in the kernel in nfs_wait_bit_killable, unbroken"
-        " for 4 s"
+        'Ranks 0-3 hold the job back: storage. Each of them: it waits for "/data/shard-7.bin"'
+        " on nfs4 server:/export at /data: its process is in the kernel in nfs_wait_bit_killable,"
+        " unbroken for 4 s"
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_pages import RankFacts
-from everstep.launch.hangs.reading import Reading, py_spy
+from everstep.launch.hangs.reading import Reading, py_spy, unread
 from everstep_common.codec import json_text
 
 SOCKET = "look.sock"
@@ -48,17 +48,23 @@ class LookService:
         folder: Path | None,
         ranks: Callable[[], Mapping[int, int]],
         facts: Callable[[int], RankFacts] = lambda _: RankFacts(),
+        ending: Callable[[], str] = lambda: "",
     ) -> None:
-        """``ranks`` returns the process of each rank that runs here, ``facts`` what it tells."""
+        """``ranks`` returns the process of each rank that runs here, ``facts`` what it tells.
+
+        ``ending`` returns that they are being stopped, in words; "": they are not.
+        """
         self._selector = selector
         self._folder = folder
         self._ranks = ranks
         self._facts = facts
+        self._ending = ending
         self._reading = Reading(selector, self._finished)
         self._waiting: list[socket.socket] = []
         # What the last look saw of each process.
         self._seen: dict[int, Seen] = {}
         self._told: list[Callable[[tuple[Answer, ...]], None]] = []
+        self._looked_at: list[RankAsked] = []
         self._listener = self._listen()
 
     def pids(self) -> set[int]:
@@ -86,6 +92,7 @@ class LookService:
         if self._reading.under_way:
             return
         asked = [self._asked(rank, pid) for rank, pid in sorted(self._ranks().items())]
+        self._looked_at = asked
         question = Question(
             ranks=(),
             folder=str(self._folder or ""),
@@ -93,7 +100,16 @@ class LookService:
             node=os.uname().nodename,
             py_spy=py_spy(),
         )
-        self._reading.begin(question, asked)
+        if why := self._ending():
+            self._finished(tuple(unread(one, question, why) for one in asked))
+        else:
+            self._reading.begin(question, asked)
+
+    def _overtaken(self) -> str:
+        """Return why what was read is not told: ranks that their launcher ends hold nobody back."""
+        running = self._ranks()
+        others = (running.get(one.rank, one.pid) != one.pid for one in self._looked_at)
+        return self._ending() or ("they were restarted meanwhile" if any(others) else "")
 
     def _asked(self, rank: int, pid: int) -> RankAsked:
         return rank_asked(rank, pid, self._seen.get(pid), self._facts(rank))
@@ -131,6 +147,9 @@ class LookService:
 
     def _finished(self, answers: tuple[Answer, ...]) -> None:
         self._seen = {one.launched_pid: one.seen for one in answers if one.seen}
+        if why := self._overtaken():
+            question = Question(ranks=(), folder="", within_s=0.0, node=os.uname().nodename)
+            answers = tuple(unread(one, question, why) for one in self._looked_at)
         waiting, self._told = self._told, []
         for told in waiting:
             told(answers)

@@ -96,7 +96,7 @@ class Reading:
             except OSError as error:
                 for one in part:
                     reason = f"no reader can be started: {error.strerror}"
-                    self._answers[one.rank] = self._unread(one, reason)
+                    self._answers[one.rank] = unread(one, question, reason)
         self._maybe_finished()
 
     def due_in_s(self) -> float | None:
@@ -149,27 +149,29 @@ class Reading:
             one.process.wait(_REAP_S)
         self._readers.remove(one)
         for rank in one.ranks - self._answers.keys():
-            self._answers[rank] = self._unread(self._asked[rank], why)
+            self._answers[rank] = unread(self._asked[rank], self._question, why)
         self._maybe_finished()
 
     def _maybe_finished(self) -> None:
         if not self._readers:
             self._finished(tuple(self._answers[rank] for rank in sorted(self._answers)))
 
-    def _unread(self, asked: RankAsked, why: str) -> Answer:
-        report = RankHangReport(
-            rank=asked.rank,
-            world_size=self._question.world_size,
-            node=self._question.node,
-            pid=asked.pid,
-            taken_ns=time.time_ns(),
-            process=ProcessFacts(
-                gil_held=True if asked.waits_for_gil else None,
-                gil_held_ms=max(0, asked.unheard_ms) if asked.waits_for_gil else 0,
-            ),
-            blind=(Blind(EvidenceSource.PROCESS_STATE, why),),
-        )
-        return Answer(report, asked.pid, None)
+
+def unread(asked: RankAsked, question: Question, why: str) -> Answer:
+    """Return the answer of a rank that nobody has read."""
+    report = RankHangReport(
+        rank=asked.rank,
+        world_size=question.world_size,
+        node=question.node,
+        pid=asked.pid,
+        taken_ns=time.time_ns(),
+        process=ProcessFacts(
+            gil_held=True if asked.waits_for_gil else None,
+            gil_held_ms=max(0, asked.unheard_ms) if asked.waits_for_gil else 0,
+        ),
+        blind=(Blind(EvidenceSource.PROCESS_STATE, why),),
+    )
+    return Answer(report, asked.pid, None)
 
 
 def _started(question: Question, user: User | None) -> subprocess.Popen[bytes]:
