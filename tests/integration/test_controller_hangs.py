@@ -212,7 +212,7 @@ def test_who_sits_before_the_launcher_reads_that_the_job_stands_still_and_that_i
 
     stalled, again = asyncio.run(scenario())
     assert "train is stalled: no step and no collective for" in stalled
-    assert again == "train makes steps again"
+    assert again == "train is running: its ranks go on"
 
 
 def test_who_sits_before_the_launcher_reads_who_did_not_come_to_an_operation_that_timed_out(

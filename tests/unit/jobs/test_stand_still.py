@@ -278,6 +278,20 @@ def test_a_node_that_was_suspended_did_not_stand_still() -> None:
     assert not node.told
 
 
+def test_an_agent_that_had_no_processor_takes_no_stand_back_in_which_nothing_moved() -> None:
+    node = Node()
+    node.steps([1.0] * 30)
+    node.watch(usual_ns=3 * _S)
+    node.wait(20)
+    assert len(node.told) == 1
+    node.now_ns += 18 * _S
+    node.wait(30)
+    assert len(node.told) == 1
+    node.now_ns += 18 * _S
+    node.steps([0.1])
+    assert isinstance(node.told[-1], RanksGoOn)
+
+
 def test_ranks_that_end_do_not_stand_still() -> None:
     node = Node()
     node.steps([1.0] * 30)

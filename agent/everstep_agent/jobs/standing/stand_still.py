@@ -160,7 +160,9 @@ class StandStill:
         """Return what is to be told to the controller at this moment; None: nothing."""
         if self._over:
             return None
-        if now_ns - self._judged_ns > _UNSEEN_NS:
+        # A stand that was told lasts, though nobody looked, until something has moved.
+        lasts = self._told_ns is not None and self._moved_ns <= self._told_ns
+        if now_ns - self._judged_ns > _UNSEEN_NS and not lasts:
             self._from_ns = now_ns
         self._judged_ns = now_ns
         self._begun_ns = self._begun_ns or now_ns
