@@ -209,8 +209,14 @@ def _row(groups: Sequence[GroupState]) -> tuple[str, str, str, str, str, str]:
             together([one.behind for one in groups]),
             together([one.unknown for one in groups]),
         ]
-    waiting, behind, unknown = (one or "-" for one in told)
+    waiting, behind, unknown = map(_ranks, told)
     return first.group, members, first.operation, waiting, behind, unknown
+
+
+def _ranks(text: str) -> str:
+    """Return which ranks a cell names: a bare number would read as how many."""
+    word = "rank" if text.isdigit() else "ranks"
+    return f"{word} {text}" if text else "-"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

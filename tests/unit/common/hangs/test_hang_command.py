@@ -33,6 +33,8 @@ def test_a_person_is_told_who_how_and_through_whom(capsys: pytest.CaptureFixture
     )
     assert "The chain of waiting, the culprits last:" in told
     assert "GROUP       MEMBERS  OPERATION" in told
+    (row,) = [line for line in told.splitlines() if line.startswith("  default_pg  0-3")]
+    assert row.split("  ")[-3:] == ["ranks 0-3", "ranks 0,2", "-"]
     assert "4 of 4 ranks, 4 files" in told
 
 
