@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep.hang_command import main as look
 from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading
@@ -27,6 +28,7 @@ from everstep_common.hangs.reports.rank_report import (
     ProcessState,
     RankHangReport,
 )
+from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
 from real.ordinary_user import ALICE, import_path, missing, python_for_all
 
 pytestmark = pytest.mark.timeout(60)
@@ -271,6 +273,23 @@ def test_whoever_asks_a_launcher_gets_the_look_that_is_under_way(folder: Path) -
     assert earlier.rank == later.rank == 1
     # It has not run since the first look, and the launcher remembers what that saw.
     assert later.process.state_for_ms > earlier.process.state_for_ms
+
+
+def test_the_look_at_a_job_s_ranks_here_ends_with_what_the_help_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"hostile-{os.getpid()}"
+    monkeypatch.setenv("EVERSTEP_JOB", name)
+    with hostile(folder, "a file") as pid:
+        assert look(["--job", name]) == 1
+        told = capsys.readouterr().out
+        assert told.startswith(f"rank 1 (process {pid}): sleeping")
+        assert "No rank told its operations" in told
+        os.kill(pid, signal.SIGSTOP)
+        assert look(["--job", name, "--json"]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+    verdict = from_json(HangVerdict, json.loads(line))
+    assert [(one.rank, one.kind) for one in verdict.culprits] == [(1, HangClass.FROZEN)]
 
 
 @pytest.mark.parametrize("when", ["before", "during", "another"])

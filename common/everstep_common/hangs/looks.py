@@ -271,6 +271,18 @@ def moving_job(
     return f"The job goes on: {plural(moved)} {have} moved between two looks{last}"
 
 
+def of_moving_job(verdict: HangVerdict, goes_on: str) -> HangVerdict:
+    """Return the verdict on a job of which a second look has seen that it goes on."""
+    return HangVerdict(
+        HangClass.NO_WAIT,
+        (),
+        Confidence.CERTAIN,
+        goes_on,
+        world_size=verdict.world_size,
+        told=verdict.told,
+    )
+
+
 def says_same(one: HangVerdict, other: HangVerdict) -> bool:
     """Return whether two verdicts blame the same ranks for the same, both or none for sure."""
     return (
