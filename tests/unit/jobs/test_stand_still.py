@@ -345,3 +345,10 @@ def test_what_each_rank_prints_itself_is_told_beside_the_steps_of_the_job() -> N
     ]
     node.judge.begin(2, _RANKS)
     assert {one.printed for one in node.judge.progress(node.now_ns)} == {None}
+
+
+def test_what_was_printed_is_forgotten_when_ranks_begin_to_tell_their_steps_themselves() -> None:
+    node = Node()
+    node.watch(ranks=_RANKS, printed=(8, 0))
+    node.watch(ranks=_RANKS)
+    assert {one.printed for one in node.judge.progress(node.now_ns)} == {None}

@@ -152,6 +152,8 @@ class StandStill:
         """The launcher told how its ranks stand."""
         if watched.generation == self.generation:
             self._watched, self._heard_ns = watched, now_ns
+            if not watched.printed:  # its ranks have begun to tell their steps themselves
+                self._printed.clear()
             for rank, printed in zip(watched.ranks, watched.printed, strict=False):
                 if printed and self._printed.get(rank, (-1, 0))[0] != printed - 1:
                     self._printed[rank] = (printed - 1, now_ns)
