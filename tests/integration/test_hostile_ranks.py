@@ -318,6 +318,29 @@ def test_ranks_that_their_launcher_ends_are_told_so_and_not_that_they_are_dead(
     assert judge(told, 2).culprits == ()
 
 
+def test_a_person_s_look_has_longer_on_a_loaded_machine_until_automation_asks_as_well(
+    folder: Path,
+) -> None:
+    now_s = 100.0
+    found: list[Answer] = []
+    with hostile(folder, "never answers") as pid, selectors.DefaultSelector() as selector:
+        reading = Reading(selector, found.extend, monotonic=lambda: now_s)
+        question = Question(ranks=(), folder=str(folder), within_s=0.0)
+        reading.begin(question, [RankAsked(1, pid)], within_s=10.0)
+        assert reading.due_in_s() == 10.0
+        now_s = 103.0
+        reading.advance()
+        assert reading.under_way
+        reading.hurry()
+        assert reading.due_in_s() == 2.0
+        now_s = 105.0
+        reading.advance()
+    (unread,) = found
+    assert blind(unread.report) == {
+        EvidenceSource.PROCESS_STATE: "its reader took too long: no answer within 5 s; try again"
+    }
+
+
 def test_all_ranks_of_a_large_node_are_read_at_once(folder: Path) -> None:
     with hostile(folder, "never answers") as pid:
         found = answers(folder, *(RankAsked(rank, pid) for rank in range(64)))

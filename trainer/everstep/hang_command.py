@@ -20,7 +20,7 @@ from pathlib import Path
 from everstep.launch.hangs.look_service import SOCKET
 from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
 from everstep.launch.hangs.rank_files import ListedRank, listed_ranks
-from everstep.launch.hangs.reading import DEADLINE_S, Reading, User, py_spy
+from everstep.launch.hangs.reading import PATIENT_S, Reading, User, py_spy
 from everstep.launch.hangs.sources.process_look import GoneError, owner
 from everstep.launch.hangs.sources.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
@@ -234,7 +234,7 @@ def _launcher_s(rank: LocalRank) -> list[RankHangReport] | None:
     """
     try:
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(DEADLINE_S + 1.0)
+            client.settimeout(PATIENT_S + 1.0)
             connect(client, Path(rank.folder) / SOCKET, rank.uid)
             content = _all(client)
         return [from_json(RankHangReport, json.loads(line)) for line in content.splitlines()]
@@ -262,7 +262,8 @@ def _own(ranks: Sequence[LocalRank]) -> list[RankHangReport]:
         py_spy=py_spy(),
     )
     asked = [RankAsked(one.rank, one.pid) for one in ranks]
-    reading.begin(question, asked, _user(ranks[0].uid, ranks[0].gid))
+    user = _user(ranks[0].uid, ranks[0].gid)
+    reading.begin(question, asked, user, within_s=PATIENT_S)
     while reading.under_way:
         call_ready(selector, reading.due_in_s())
         reading.advance()

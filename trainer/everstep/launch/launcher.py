@@ -36,6 +36,7 @@ from everstep_common.trainer_messages import (
     End,
     Inspect,
     InspectEnd,
+    InspectPatiently,
     InspectRecent,
     Join,
     Joined,
@@ -262,7 +263,7 @@ class Launcher:
         elif isinstance(asked, InspectRecent):
             self._recent.ask(tell)
         else:
-            self._looks.ask(tell)
+            self._looks.ask(tell, patient=isinstance(asked, InspectPatiently))
 
     def _rank_ended(self, end: RankEnd) -> None:
         failure = self._generation.rank_ended(end)

@@ -11,6 +11,8 @@ from everstep_common.trainer_messages import Join, Standbys
 _LOOKS_SINCE = 10
 # The first protocol whose launchers tell when ranks enqueued their newest collectives.
 _RECENT_SINCE = 12
+# The first protocol whose launchers give a person's question more time.
+_PATIENT_SINCE = 16
 
 
 class LauncherPeer(Protocol):
@@ -62,6 +64,11 @@ class LauncherLink:
     def tells_recent(self) -> bool:
         """Return whether the launcher tells when ranks enqueued their newest collectives."""
         return self.request is not None and self.request.protocol >= _RECENT_SINCE
+
+    @property
+    def is_patient(self) -> bool:
+        """Return whether the launcher gives a person's question more time."""
+        return self.request is not None and self.request.protocol >= _PATIENT_SINCE
 
     def connect(self, peer: LauncherPeer, request: Join, job: str) -> None:
         """A launcher joined."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_pages import RankFacts
-from everstep.launch.hangs.reading import Reading, py_spy, unread
+from everstep.launch.hangs.reading import PATIENT_S, Reading, py_spy, unread
 from everstep_common.codec import json_text
 
 SOCKET = "look.sock"
@@ -79,17 +79,22 @@ class LookService:
         """Go on with a look that is under way."""
         self._reading.advance()
 
-    def ask(self, told: Callable[[tuple[Answer, ...]], None]) -> None:
-        """Look at all ranks that run here now; ``told`` hears what a look that goes on finds."""
+    def ask(self, told: Callable[[tuple[Answer, ...]], None], *, patient: bool = False) -> None:
+        """Look at all ranks that run here now; ``told`` hears what a look that goes on finds.
+
+        ``patient``: for a person, who waits longer where the machine is loaded.
+        """
         self._told.append(told)
-        self._look()
+        self._look(patient=patient)
 
     def page(self, rank: int) -> str:
         """Return where the page of a rank of this generation is; "": it has none."""
         return self._facts(rank).page
 
-    def _look(self) -> None:
+    def _look(self, *, patient: bool) -> None:
         if self._reading.under_way:
+            if not patient:
+                self._reading.hurry()
             return
         asked = [self._asked(rank, pid) for rank, pid in sorted(self._ranks().items())]
         self._looked_at = asked
@@ -103,7 +108,8 @@ class LookService:
         if why := self._ending():
             self._finished(tuple(unread(one, question, why) for one in asked))
         else:
-            self._reading.begin(question, asked)
+            within_s = PATIENT_S if patient else 0.0
+            self._reading.begin(question, asked, within_s=within_s)
 
     def _overtaken(self) -> str:
         """Return why what was read is not told: ranks that their launcher ends hold nobody back."""
@@ -143,7 +149,7 @@ class LookService:
                 client.close()
                 return
             self._waiting.append(client)
-            self._look()
+            self._look(patient=True)
 
     def _finished(self, answers: tuple[Answer, ...]) -> None:
         self._seen = {one.launched_pid: one.seen for one in answers if one.seen}
