@@ -8,6 +8,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from everstep_common.codec import json_text
@@ -28,9 +29,10 @@ from everstep_controller.hangs.look_judge import judge_look
 from everstep_controller.judge_trials import JudgeTrials
 from everstep_controller.runtime.judge_failures import JudgeFailures
 from everstep_controller.runtime.judge_process import JudgeError
-from everstep_proto.generated import fleet_pb2
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
+from fakes.local_secret import admin_channel
 from integration.test_controller_judging import until_open
 from integration.test_controller_streams import run_to_step
 
@@ -69,6 +71,48 @@ def test_a_stopped_rank_is_seen_at_once_and_its_generation_is_stopped(tmp_path: 
     assert "FROZEN" in hangs
     (kept,) = (tmp_path / "journal.hangs").iterdir()
     assert kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_ranks_that_are_killed_while_somebody_looks_at_them_are_not_told_to_be_dead(
+    tmp_path: Path, restarted: bool
+) -> None:
+    async def scenario() -> str:
+        async with (
+            controller(tmp_path) as running,
+            agent_stream(running.port, "node-1") as agent,
+            admin_channel(running.port) as channel,
+        ):
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            stub = admin_pb2_grpc.AdminStub(channel)
+            look = stub.InspectJob(admin_pb2.InspectJobRequest(job="train"))
+            asked = (await agent.wait_for("inspect")).inspect.inspection_id
+            await agent.record(7, ranks_stand_still=_STILL)
+            await _answer(agent, _report(ProcessState.STOPPED))
+            await agent.order("stop_generation")
+            if restarted:
+                copy = fleet_pb2.VaultCopy(
+                    generation=1, rank=0, step=7, root_hash=b"hash", size_bytes=8, layout=b"w"
+                )
+                report = fleet_pb2.VaultReport(job="train", copies=[copy], settled_generation=1)
+                await agent.send(vault=report)
+                stopped = fleet_pb2.GenerationStopped(generation=1, at_boot_ns=40, free_port=29501)
+                await agent.record(8, generation_stopped=stopped)
+                await agent.order("start_generation")
+            dead = fleet_pb2.RanksInspected(
+                inspection_id=asked, reports=[_report(ProcessState.DEAD)]
+            )
+            await agent.send(inspected=dead)
+            with pytest.raises(grpc.aio.AioRpcError) as error:
+                await anext(aiter(look))
+            return error.value.details() or ""
+
+    told = asyncio.run(scenario())
+    how = "was stopped meanwhile" if restarted else "is being stopped"
+    assert told.startswith(f"generation 1 of train {how}: train stands still, ")
+    assert "Rank 0 holds the job back: frozen. Its process is stopped" in told
+    assert told.endswith("; 'everstep why train' tells more")
 
 
 def test_a_job_of_which_nobody_waits_is_looked_at_again_until_its_ranks_go_on(
@@ -168,7 +212,7 @@ def test_who_sits_before_the_launcher_reads_that_the_job_stands_still_and_that_i
 
     stalled, again = asyncio.run(scenario())
     assert "train is stalled: no step and no collective for" in stalled
-    assert again == "train makes steps again"
+    assert again == "train is running: its ranks go on"
 
 
 def test_who_sits_before_the_launcher_reads_who_did_not_come_to_an_operation_that_timed_out(

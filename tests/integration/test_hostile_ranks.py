@@ -15,17 +15,20 @@ from pathlib import Path
 
 import pytest
 
+from everstep.hang_command import main as look
 from everstep.launch.hangs.look_service import LookService
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.reading import Reading
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.reports.rank_report import (
     EvidenceSource,
     ProcessFacts,
     ProcessState,
     RankHangReport,
 )
+from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
 from real.ordinary_user import ALICE, import_path, missing, python_for_all
 
 pytestmark = pytest.mark.timeout(60)
@@ -270,6 +273,72 @@ def test_whoever_asks_a_launcher_gets_the_look_that_is_under_way(folder: Path) -
     assert earlier.rank == later.rank == 1
     # It has not run since the first look, and the launcher remembers what that saw.
     assert later.process.state_for_ms > earlier.process.state_for_ms
+
+
+def test_the_look_at_a_job_s_ranks_here_ends_with_what_the_help_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = f"hostile-{os.getpid()}"
+    monkeypatch.setenv("EVERSTEP_JOB", name)
+    with hostile(folder, "a file") as pid:
+        assert look(["--job", name]) == 1
+        told = capsys.readouterr().out
+        assert told.startswith(f"rank 1 (process {pid}): sleeping")
+        assert "No rank told its operations" in told
+        os.kill(pid, signal.SIGSTOP)
+        assert look(["--job", name, "--json"]) == 0
+        (line,) = capsys.readouterr().out.splitlines()
+    verdict = from_json(HangVerdict, json.loads(line))
+    assert [(one.rank, one.kind) for one in verdict.culprits] == [(1, HangClass.FROZEN)]
+
+
+@pytest.mark.parametrize("when", ["before", "during", "another"])
+def test_ranks_that_their_launcher_ends_are_told_so_and_not_that_they_are_dead(
+    folder: Path, when: str
+) -> None:
+    selector = selectors.DefaultSelector()
+    why = ["generation 3 is being stopped"] if when == "before" else []
+    told: list[RankHangReport] = []
+    with hostile(folder, "a file") as pid, contextlib.ExitStack() as stack:
+        ranks = {1: pid}
+        ending = lambda: "".join(why)  # noqa: E731
+        service = LookService(selector, folder, lambda: ranks, ending=ending)
+        stack.callback(service.close)
+        service.ask(lambda answers: told.extend(one.report for one in answers))
+        if when == "during":
+            why.append("generation 3 is being stopped")
+        if when == "another":
+            ranks[1] = pid + 1
+        while service.pids():
+            call_ready(selector, service.due_in_s())
+            service.advance()
+    (found,) = told
+    said = "they were restarted meanwhile" if when == "another" else "generation 3 is being stopped"
+    assert blind(found) == {EvidenceSource.PROCESS_STATE: said}
+    assert judge(told, 2).culprits == ()
+
+
+def test_a_person_s_look_has_longer_on_a_loaded_machine_until_automation_asks_as_well(
+    folder: Path,
+) -> None:
+    now_s = 100.0
+    found: list[Answer] = []
+    with hostile(folder, "never answers") as pid, selectors.DefaultSelector() as selector:
+        reading = Reading(selector, found.extend, monotonic=lambda: now_s)
+        question = Question(ranks=(), folder=str(folder), within_s=0.0)
+        reading.begin(question, [RankAsked(1, pid)], within_s=10.0)
+        assert reading.due_in_s() == 10.0
+        now_s = 103.0
+        reading.advance()
+        assert reading.under_way
+        reading.hurry()
+        assert reading.due_in_s() == 2.0
+        now_s = 105.0
+        reading.advance()
+    (unread,) = found
+    assert blind(unread.report) == {
+        EvidenceSource.PROCESS_STATE: "its reader took too long: no answer within 5 s; try again"
+    }
 
 
 def test_all_ranks_of_a_large_node_are_read_at_once(folder: Path) -> None:

@@ -6,6 +6,7 @@ A program of its own, so that all of it can run as another user or within a cont
 import json
 import subprocess
 import sys
+import tempfile
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,9 +49,10 @@ def look(name: str) -> list[Any]:
     """Look until all but the culprit wait for it."""
     reports: list[Any] = []
     for _ in range(_LOOKS_MAX):
-        line = [*_EVERSTEP, "hang", "--job", name, "--json"]
-        told = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=True).stdout
-        reports = [json.loads(one) for one in told.splitlines()]
+        with tempfile.TemporaryDirectory() as folder:
+            line = [*_EVERSTEP, "hang", "--job", name, "--out", folder]
+            subprocess.run(line, stdout=subprocess.DEVNULL, check=True)
+            reports = [json.loads(one.read_bytes()) for one in sorted(Path(folder).iterdir())]
         waiting = [one for one in reports if any(group["pending"] for group in one["groups"])]
         late = [blind for one in reports for blind in one["blind"] if _LATE in blind["reason"]]
         readable = any(one["process"]["answers_ping"] is not None for one in reports)

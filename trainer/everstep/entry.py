@@ -53,6 +53,7 @@ act (most take --reason TEXT, which is logged):
   everstep drain NODE       jobs leave it at a step boundary
   everstep maintenance add NODE --from "in 2h" --for 1h       also: list, cancel ID
   everstep isolate NODE     jobs leave it at once             everstep release NODE
+  everstep check NODE       test it beside another node, or show what its newest test found
   everstep pause            automation stops                  everstep resume
   everstep inject NODE xid:79                                 inject a fault, for drills
   everstep job NAME restart --at-step N   restart with the script on disk; --cancel

@@ -20,25 +20,23 @@ from pathlib import Path
 from everstep.launch.hangs.look_service import SOCKET
 from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
 from everstep.launch.hangs.rank_files import ListedRank, listed_ranks
-from everstep.launch.hangs.reading import DEADLINE_S, Reading, User, py_spy
+from everstep.launch.hangs.reading import PATIENT_S, Reading, User, py_spy
 from everstep.launch.hangs.sources.process_look import GoneError, owner
 from everstep.launch.hangs.sources.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
 from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_opening import FILES
 from everstep_common.codec import from_json, json_text
+from everstep_common.hangs.command import USAGE_LINES, exit_code, parser_of_folder
 from everstep_common.hangs.judging.judge import judge
-from everstep_common.hangs.looks import moving_job
+from everstep_common.hangs.looks import moving_job, of_moving_job
 from everstep_common.hangs.reports.rank_report import RankHangReport
-from everstep_common.hangs.reports.verdict import HangClass
+from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
 from everstep_common.printable import printable
 
 _RANKS_MAX = 256
 # A node runs few jobs; a shared one may run many small ones.
 _JOBS_NAMED = 8
-_DESCRIPTION = """\
-Show what each rank of a job on this node is doing now: its process, whether it holds the GIL, the
-collectives that it waits in, its Python stack. It reads, and changes nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +53,16 @@ class LocalRank:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Look once; return the exit code: 2 when there is nothing to look at."""
+    """Look once; return the exit code: 0 the cause is named, 1 it is not, 2 no rank is here."""
+    if any(word in ("-h", "--help") for word in arguments):
+        parser_of_folder().print_help()
+        return 0
     parser = _parser()
     values, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(
-            f"not understood: {' '.join(unknown)}; with --job and --pids no folder is read,"
-            " 'everstep hang FOLDER' judges dumps"
+            f"not understood: {' '.join(unknown)}; with --job no folder is read, 'everstep hang"
+            " FOLDER' judges dumps"
         )
     wanted = values.pids
     here = local_ranks()
@@ -76,11 +77,15 @@ def main(arguments: Sequence[str]) -> int:
     reports = _look_at_all(ranks, by_launcher=wanted is None)
     if values.out is not None:
         return _write(reports, values.out)
-    for report in reports:
-        print(json_text(report) if values.json else in_words(report))
-    if not values.json:
-        print(f"{_verdict(ranks, reports, by_launcher=wanted is None)}.")
-    return 0
+    if wanted is not None and values.json:
+        print("\n".join(map(json_text, reports)))
+        return 0
+    verdict = _verdict(ranks, reports, by_launcher=wanted is None)
+    if values.json:
+        print(json_text(verdict))
+    else:
+        print("\n".join([*map(in_words, reports), f"{verdict.sentence}."]))
+    return exit_code(verdict)
 
 
 def _write(reports: Sequence[RankHangReport], folder: Path) -> int:
@@ -126,19 +131,30 @@ def _look_at_all(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankH
 
 def _verdict(
     ranks: Sequence[LocalRank], reports: Sequence[RankHangReport], *, by_launcher: bool
-) -> str:
+) -> HangVerdict:
     """Return who holds the job back; where somebody seems to, only if a second look says so too."""
     verdict = judge(reports, max(one.world_size for one in ranks))
     if verdict.kind is HangClass.NO_WAIT:
-        return verdict.sentence
-    again = _look_at_all(ranks, by_launcher=by_launcher)
-    return moving_job(reports, again, verdict) or verdict.sentence
+        return verdict
+    goes_on = moving_job(reports, _look_at_all(ranks, by_launcher=by_launcher), verdict)
+    return of_moving_job(verdict, goes_on) if goes_on else verdict
 
 
 def look(ranks: Sequence[LocalRank], *, by_launcher: bool) -> list[RankHangReport]:
     """Return a report of each rank of one launcher."""
-    reports = _launcher_s(ranks[0]) if by_launcher and ranks[0].folder else []
-    return reports or _own(ranks)
+    reports = _launcher_s(ranks[0]) if by_launcher and ranks[0].folder else None
+    if not reports and reports is not None:
+        # They have ended, or it looks for too many others at this moment.
+        ranks = [one for one in ranks if _runs(one.pid)]
+    return reports or (_own(ranks) if ranks else [])
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process runs; one that has ended shows no environment."""
+    try:
+        return bool(Path(f"/proc/{pid}/environ").read_bytes())
+    except OSError:
+        return False
 
 
 def local_ranks(proc: Path = Path("/proc")) -> list[LocalRank]:
@@ -195,12 +211,13 @@ def in_words(report: RankHangReport) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="everstep hang", description=_DESCRIPTION)
+    parser = argparse.ArgumentParser(prog="everstep hang", usage=USAGE_LINES, add_help=False)
     which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--job", metavar="NAME", help="the job's name")
-    which.add_argument("--pids", type=_pids, metavar="PID,PID", help="ranks by their processes")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="write a file for each rank")
-    parser.add_argument("--json", action="store_true", help="print a report a line")
+    which.add_argument("--job", metavar="NAME")
+    # For tools: ranks by their processes, whose reports --json prints.
+    which.add_argument("--pids", type=_pids, metavar="PID,PID")
+    parser.add_argument("--out", type=Path, metavar="FOLDER")
+    parser.add_argument("--json", action="store_true")
     return parser
 
 
@@ -210,16 +227,19 @@ def _leads(pid: int, proc: Path) -> bool:
     return found is not None and found.group == pid
 
 
-def _launcher_s(rank: LocalRank) -> list[RankHangReport]:
-    """Return what the launcher reads; nothing where it does not answer."""
+def _launcher_s(rank: LocalRank) -> list[RankHangReport] | None:
+    """Return what the launcher reads, of ranks that have ended nothing; None: it does not answer.
+
+    A launcher that is about to end closes the connection without a word.
+    """
     try:
         with socket.socket(socket.AF_UNIX) as client:
-            client.settimeout(DEADLINE_S + 1.0)
+            client.settimeout(PATIENT_S + 1.0)
             connect(client, Path(rank.folder) / SOCKET, rank.uid)
             content = _all(client)
         return [from_json(RankHangReport, json.loads(line)) for line in content.splitlines()]
     except (OSError, ValueError, RecursionError, NoAnswerError):
-        return []
+        return None
 
 
 def _all(client: socket.socket) -> bytes:
@@ -242,7 +262,8 @@ def _own(ranks: Sequence[LocalRank]) -> list[RankHangReport]:
         py_spy=py_spy(),
     )
     asked = [RankAsked(one.rank, one.pid) for one in ranks]
-    reading.begin(question, asked, _user(ranks[0].uid, ranks[0].gid))
+    user = _user(ranks[0].uid, ranks[0].gid)
+    reading.begin(question, asked, user, within_s=PATIENT_S)
     while reading.under_way:
         call_ready(selector, reading.due_in_s())
         reading.advance()

@@ -17,6 +17,7 @@ from everstep_agent.jobs.job.context import (
     Outlet,
     open_context,
 )
+from everstep_agent.jobs.job.inspection import Wanted
 from everstep_agent.jobs.job.job_table import JobTable
 from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.job.output import PastOutput
@@ -164,9 +165,8 @@ class NodeJobs:
             missing = "no rank of it runs here"
             answer(RanksInspected(question.inspection_id, missing=missing))
         else:
-            job.inspections.begin(
-                question.inspection_id, answer, question.generation, recent=question.recent
-            )
+            wanted = Wanted(question.generation, question.recent, question.patient)
+            job.inspections.begin(question.inspection_id, answer, wanted)
 
     def tell_launcher(self, told: TellLauncher) -> None:
         """Have the user of a job read a sentence, where its launcher runs."""

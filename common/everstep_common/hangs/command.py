@@ -37,7 +37,7 @@ _NEXT: Mapping[HangClass, str] = MappingProxyType(
     }
 )
 
-_USAGE_LINES = """\
+USAGE_LINES = """\
 everstep hang [--prefix PREFIX] [--world-size N] [--json] FOLDER
        everstep hang --job NAME [--out FOLDER] [--json]"""
 
@@ -70,25 +70,30 @@ What it finds:
   software desync the ranks call different operations: no node is at fault
   known software  a published fault of a library, with the release that mends it
 
-Exit code: 0 the cause is named, 1 no rank waits or the dumps do not tell for whom, 2 usage or no
-dump that can be read.
+Exit code: 0 the cause is named, 1 no rank waits or what there is does not tell for whom, 2 usage or
+no dump that can be read, or no rank of the job on this node.
 
 Of a job under 'everstep run' no dumps are needed: 'everstep hang --job NAME' looks at its ranks on
-this node, and with --out FOLDER writes a report of each into a folder, which this command reads.
+this node: its process, whether it holds the GIL, the collectives that it waits in, its Python
+stack. It reads, and changes nothing. With --out FOLDER it writes a report of each rank into a
+folder, which this command reads, and ends with 0.
 
 Examples:
   everstep hang /shared/hang
   everstep hang /shared/hang --world-size 64      the dumps of the last ranks are missing
   everstep hang /shared/hang --prefix rank_       other files are in the folder as well
-  everstep hang /shared/hang --json | jq .culprits"""
+  everstep hang /shared/hang --json | jq .culprits
+  everstep hang --job llama                       its ranks on this node, without dumps"""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; return the exit code."""
-    parser = _parser()
+    parser = parser_of_folder()
     options, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        parser.error(_not_understood(unknown))
+    if options.out:
+        parser.error("--out goes with --job: everstep hang --job NAME --out FOLDER")
+    if unknown or options.job:
+        parser.error(_not_understood(unknown or ["--job, abbreviated"]))
     if not options.folder:
         parser.error(
             "name the folder of the dumps: everstep hang FOLDER; of a job that runs under 'everstep"
@@ -105,6 +110,11 @@ def main(arguments: Sequence[str]) -> int:
         print("\n".join(lines), flush=True)
     except BrokenPipeError:  # "everstep hang FOLDER | head"
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return exit_code(verdict)
+
+
+def exit_code(verdict: HangVerdict) -> int:
+    """Return with what the command ends that has told a verdict."""
     return _NAMED if _is_named(verdict) else _NOT_NAMED
 
 
@@ -116,18 +126,17 @@ def _is_named(verdict: HangVerdict) -> bool:
 
 
 def _not_understood(words: Sequence[str]) -> str:
-    if any(word.startswith("--out") for word in words):
-        return "--out goes with --job: everstep hang --job NAME --out FOLDER"
     told = f"not understood: {' '.join(words)}"
     if any(word.startswith("-") for word in words):
         return f"{told}; 'everstep hang --help' lists the options"
     return f"{told}; one folder has the dumps of all ranks of one job"
 
 
-def _parser() -> argparse.ArgumentParser:
+def parser_of_folder() -> argparse.ArgumentParser:
+    """Return what reads the command line; its help is that of both ways to use the command."""
     parser = argparse.ArgumentParser(
         prog="everstep hang",
-        usage=_USAGE_LINES,
+        usage=USAGE_LINES,
         description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -142,6 +151,9 @@ def _parser() -> argparse.ArgumentParser:
         help="how many ranks the job has; by default what the dumps tell",
     )
     parser.add_argument("--json", action="store_true", help="print the verdict as one line of JSON")
+    # Read by the program that looks at ranks; here they are only told.
+    parser.add_argument("--job", metavar="NAME", help="look at this job's ranks on this node")
+    parser.add_argument("--out", metavar="FOLDER", help="with --job: write a file for each rank")
     return parser
 
 
@@ -209,8 +221,14 @@ def _row(groups: Sequence[GroupState]) -> tuple[str, str, str, str, str, str]:
             together([one.behind for one in groups]),
             together([one.unknown for one in groups]),
         ]
-    waiting, behind, unknown = (one or "-" for one in told)
+    waiting, behind, unknown = map(_ranks, told)
     return first.group, members, first.operation, waiting, behind, unknown
+
+
+def _ranks(text: str) -> str:
+    """Return which ranks a cell names: a bare number would read as how many."""
+    word = "rank" if text.isdigit() else "ranks"
+    return f"{word} {text}" if text else "-"
 
 
 def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:

@@ -30,8 +30,10 @@ from everstep_common.printable import printable
 
 # Of an error of a judge, what fits a line.
 _FAILURE_MAX = 300
-# Where each rank stands, as a number that is another one elsewhere.
-Marks = Mapping[int, int]
+# Where a rank stands by its step, and by its groups: numbers that are others elsewhere; None: it
+# did not tell that, as in a look that its recorder did not answer.
+Mark = tuple[int | None, int | None]
+Marks = Mapping[int, Mark]
 
 # Where nobody waits, a frame more would be another one at each moment of one evaluation.
 _OUTERMOST = 2
@@ -145,12 +147,17 @@ def _tells(report: RankHangReport) -> bool:
     return bool(report.groups) or report.step is not None
 
 
-def _place(report: RankHangReport) -> int:
-    """Return a number for where a rank stands, the same in every process: numbers hash alike."""
-    told: list[int | None] = [report.step, zlib.crc32(report.phase.encode())]
+def _place(report: RankHangReport) -> Mark:
+    """Return numbers for where a rank stands, the same in every process: numbers hash alike."""
+    phase = zlib.crc32(report.phase.encode())
+    told: list[int | None] = []
     for one in report.groups:
         told += (one.enqueued, one.completed, one.p2p_enqueued, one.p2p_completed)
-    return hash(tuple([-1 if number is None else number for number in told]))
+    numbers = (phase, *[-1 if number is None else number for number in told])
+    return (
+        hash((report.step, phase)) if report.step is not None else None,
+        hash(numbers) if report.groups else None,
+    )
 
 
 def stuck_ranks(reports: Iterable[RankHangReport], verdict: HangVerdict) -> tuple[int, ...]:
@@ -191,6 +198,7 @@ def follow(before: Streak | None, look: Look) -> Streak:
     if _has_missed(before.newest, look):
         kept = _kept(before.newest, look)
         return Streak(kept, before.looks, before.same_since_ns, before.unmoved_since_ns)
+    look = replace(look, marks=_joined(before.newest.marks, look.marks))
     if says_same(before.newest.verdict, look.verdict):
         return Streak(look, before.looks + 1, before.same_since_ns, before.unmoved_since_ns)
     return Streak(look, 1, look.at_ns, before.unmoved_since_ns)
@@ -205,15 +213,32 @@ def _has_missed(before: Look, look: Look) -> bool:
     found = look.verdict.confidence is Confidence.CERTAIN and look.verdict.culprits
     if not sure or found or look.failure or says_same(before.verdict, look.verdict):
         return False
-    lost = before.marks.keys() - look.marks.keys() or {*before.seen} - {*look.seen}
-    return bool(lost)
+    lost = any(_tells_less(mark, look.marks.get(rank)) for rank, mark in before.marks.items())
+    return lost or bool({*before.seen} - {*look.seen})
+
+
+def _tells_less(before: Mark, after: Mark | None) -> bool:
+    pairs = zip(before, after or (None, None), strict=True)
+    return any(one is not None and other is None for one, other in pairs)
 
 
 def _kept(before: Look, look: Look) -> Look:
     """Return what was found before, as of a later look which has seen less."""
-    marks = {**before.marks, **look.marks}
+    marks = _joined(before.marks, look.marks)
     seen = tuple(sorted({*before.seen, *look.seen}))
     return replace(before, at_ns=look.at_ns, marks=marks, seen=seen)
+
+
+def _joined(before: Marks, after: Marks) -> Marks:
+    """Return where ranks stand that have not moved between two looks, by what either has seen."""
+    joined = {**before, **after}
+    for rank in before.keys() & after.keys():
+        (step, groups), (step_now, groups_now) = before[rank], after[rank]
+        joined[rank] = (
+            step if step_now is None else step_now,
+            groups if groups_now is None else groups_now,
+        )
+    return joined
 
 
 def _has_moved(before: Marks, after: Marks) -> bool:
@@ -222,7 +247,12 @@ def _has_moved(before: Marks, after: Marks) -> bool:
 
 def _moved(before: Marks, after: Marks) -> list[int]:
     """Return the ranks that told where they stand both times, and stand elsewhere."""
-    return [rank for rank, place in after.items() if before.get(rank, place) != place]
+    return [rank for rank, mark in after.items() if _differ(before.get(rank, mark), mark)]
+
+
+def _differ(before: Mark, after: Mark) -> bool:
+    pairs = zip(before, after, strict=True)
+    return any(None not in (one, other) and one != other for one, other in pairs)
 
 
 def moving_job(
@@ -239,6 +269,18 @@ def moving_job(
     named = plural([one.rank for one in verdict.culprits])
     last = f" ({named} came last at one moment, as one does)" if verdict.culprits else ""
     return f"The job goes on: {plural(moved)} {have} moved between two looks{last}"
+
+
+def of_moving_job(verdict: HangVerdict, goes_on: str) -> HangVerdict:
+    """Return the verdict on a job of which a second look has seen that it goes on."""
+    return HangVerdict(
+        HangClass.NO_WAIT,
+        (),
+        Confidence.CERTAIN,
+        goes_on,
+        world_size=verdict.world_size,
+        told=verdict.told,
+    )
 
 
 def says_same(one: HangVerdict, other: HangVerdict) -> bool:

@@ -32,6 +32,8 @@ class InspectRanks:
     generation: q.ToldGeneration = 0
     # Of ranks that step: only when they enqueued their newest collectives.
     recent: bool = False
+    # A person asks, who waits longer on a loaded machine.
+    patient: bool = False
 
 
 @dataclass(frozen=True, slots=True)

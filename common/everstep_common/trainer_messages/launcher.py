@@ -195,6 +195,14 @@ class InspectEnd(Inspect):
 
 
 @dataclass(frozen=True, slots=True)
+class InspectPatiently(Inspect):
+    """The same, for a person, who waits longer on a loaded machine.
+
+    Of protocol 16.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class InspectRecent(Inspect):
     """The same, of ranks that step: when they enqueued their newest collectives, and no more.
 

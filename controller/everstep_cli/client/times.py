@@ -13,6 +13,7 @@ _YEARS = range(1970, 2200)
 _MOST_S = 1000 * 86_400
 # Longer words than this are no time, and the sentence about them stays readable.
 _LENGTH_MAX = 40
+_SAY_PAST = "say 2h (ago), or 2026-12-24T08:00 (UTC)"
 
 
 class TimeError(ValueError):
@@ -54,8 +55,11 @@ def parse_since(text: str) -> RequestedTime:
     if _PART.match(words):
         return RequestedTime(None, parse_duration_ns(words))
     if words.startswith("in ") or words == "now":
-        raise TimeError(f"{_shown(text)} is not past; say 2h, or 2026-12-24T08:00 (UTC)")
-    return parse_time(text)
+        raise TimeError(f"{_shown(text)} is not past; {_SAY_PAST}")
+    try:
+        return parse_time(text)
+    except TimeError as error:
+        raise TimeError(f"{_shown(text)} is no time; {_SAY_PAST}") from error
 
 
 def parse_duration_ns(text: str) -> int:

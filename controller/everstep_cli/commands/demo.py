@@ -1,4 +1,4 @@
-"""`everstep demo`: faults on a small cluster on this machine; and the entry of `everstep run`."""
+"""`everstep demo`: faults on a small cluster here; and the entries of what needs no cluster."""
 
 import json
 import os
@@ -79,7 +79,11 @@ def _check(keep: Path | None) -> None:
         raise click.UsageError(f"--keep: {keep} is too long for the sockets in it; name a shorter")
 
 
-@click.command(context_settings={"ignore_unknown_options": True}, add_help_option=False)
+# Commands of the base install, which this program lists and never runs.
+_LISTED = {"ignore_unknown_options": True}
+
+
+@click.command(context_settings=_LISTED, add_help_option=False)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(arguments: tuple[str, ...]) -> None:
     r"""Start a training script on this node ('everstep run --help').
@@ -91,4 +95,29 @@ def run(arguments: tuple[str, ...]) -> None:
     raise click.UsageError("'everstep run' is the launcher; start it as the command 'everstep'")
 
 
-COMMANDS = (demo, run)
+@click.command(context_settings=_LISTED, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def hang(arguments: tuple[str, ...]) -> None:
+    r"""Tell who holds a job back, from dumps or here ('everstep hang --help').
+
+    \b
+    Examples:
+      everstep hang /shared/hang
+      everstep hang --job NAME
+    """
+    raise click.UsageError("'everstep hang' is of the base install; start it as 'everstep'")
+
+
+@click.command(context_settings=_LISTED, add_help_option=False)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def slow(arguments: tuple[str, ...]) -> None:
+    r"""Tell who makes the others wait, from a table ('everstep slow --help').
+
+    \b
+    Example:
+      everstep slow steps.csv
+    """
+    raise click.UsageError("'everstep slow' is a program of its own; start it as 'everstep'")
+
+
+COMMANDS = (demo, run, hang, slow)

@@ -1,5 +1,6 @@
 """Views of jobs: their incidents and ledger, planned work, and warm standbys."""
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
@@ -184,11 +185,7 @@ def _categories(ledger: admin_pb2.Ledger) -> Table:
 
 
 def _incident_story(incident: admin_pb2.Incident) -> Text:
-    # Often the verdict is the sentence of the incident with a few words more.
-    told = (incident.message, incident.verdict)
-    story = Text(told[told[1].startswith(told[0])])
-    if incident.verdict and story.plain != incident.verdict:
-        story.append(f"\n{incident.verdict}")
+    story = Text(_with_verdict(incident.message, incident.verdict))
     if incident.has_restored:
         story.append(f"\nstep {incident.step_before} → restored {incident.step_restored}")
     elif incident.HasField("step_resumed"):
@@ -196,6 +193,16 @@ def _incident_story(incident: admin_pb2.Incident) -> Text:
     if costs := costs_line(incident.costs):
         story.append(f"\n{costs}", "dim")
     return story
+
+
+def _with_verdict(message: str, verdict: str) -> str:
+    """Return both; once what both say: a message may end as the verdict begins."""
+    if not message or not verdict:
+        return message or verdict
+    starts = (0, *(found.end() for found in re.finditer(": ", message)))
+    said = (at for at in starts if message[at:] and verdict.startswith(message[at:]))
+    at = next(said, None)
+    return f"{message}\n{verdict}" if at is None else message[:at] + verdict
 
 
 def _step(job: admin_pb2.JobSummary) -> str:

@@ -25,7 +25,7 @@ async def judge_look(file: Path, at_ns: int) -> Look:
 def _look_of(printed: bytes, at_ns: int) -> Look:
     found = json.loads(printed)
     verdict = from_json(HangVerdict, found["verdict"])
-    marks = dict(zip(found["ranks"], found["places"], strict=True))
+    marks = dict(zip(found["ranks"], zip(*found["places"], strict=True), strict=True))
     devices = found["devices"]
     return Look(
         at_ns,
@@ -50,7 +50,8 @@ def main() -> int:
         "verdict": to_json(look.verdict),
         "stuck": look.stuck,
         "ranks": list(look.marks),
-        "places": list(look.marks.values()),
+        # By their steps, and by their groups.
+        "places": [[mark[part] for mark in look.marks.values()] for part in (0, 1)],
         "pause": look.pause,
         "seen": look.seen,
         "devices": look.devices,

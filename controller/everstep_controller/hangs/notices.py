@@ -51,7 +51,7 @@ class HangNotices:
             self._tell(job, said.message)
         elif job.id in self._stalled:
             self._stalled.discard(job.id)
-            self._tell(job, f"{job.name} makes steps again")
+            self._tell(job, said.message)
 
     def _tell(self, job: JobRecord, sentence: str) -> None:
         for node in job.generation.members[:1]:

@@ -32,7 +32,7 @@ class PrintedSteps:
             return ""
         told = self._ranks.of_job(job.id, job.generation.members)
         current = [one for one in told if one.generation == job.generation.number]
-        return printed_steps(current, self._now_ns())
+        return printed_steps(current, self._now_ns(), job.lineage.last_step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,26 +47,27 @@ class _Printed:
         return self.step is not None and self.age_ms > self.late_ms
 
 
-def printed_steps(told: Iterable[ToldProgress], now_ns: int) -> str:
-    """Return which ranks print steps and which do not; "": steps are not read off the output."""
+def printed_steps(told: Iterable[ToldProgress], now_ns: int, job_step: int | None = None) -> str:
+    """Return which ranks print steps and which do not; "": steps are not read off the output.
+
+    ``job_step`` is the job's newest one, which is told beside it: what ranks told is older.
+    """
     rows = [_printed(row, (now_ns - one.told_ns) // 10**6) for one in told for row in one.rows()]
     late = [row for row in rows if row.is_late]
     going = [row for row in rows if row.step is not None and not row.is_late]
     if not going:
         return ""
-    if len(going) == len(rows):
-        return f"{_ranks(going)} print{_s(going)} steps"
-    parts = [f"{_ranks(going)} print{_s(going)} steps, the newest is {_newest(going)}"]
-    if late:
-        least_s = min(row.age_ms for row in late) // 1000
-        has = "has" if len(late) == 1 else "have"
-        parts.append(
-            f"{_ranks(late)} {has} printed none for {least_s} s, the newest is {_newest(late)}"
-        )
-    if silent := [row for row in rows if row.step is None]:
-        far = "it is" if len(silent) == 1 else "they are"
-        parts.append(f"{_ranks(silent)} print{_s(silent)} none, so how far {far} is not known")
-    return "; ".join(parts)
+    if not late:
+        # How far the others are is not asked: the steps of one rank are those of the job.
+        enough = "" if len(going) == len(rows) else ", which is enough"
+        return f"{_ranks(going)} print{_s(going)} steps{enough}"
+    newest = max(_newest(going), -1 if job_step is None else job_step)
+    least_s = min(row.age_ms for row in late) // 1000
+    has = "has" if len(late) == 1 else "have"
+    return (
+        f"{_ranks(going)} print{_s(going)} steps, the newest is {newest};"
+        f" {_ranks(late)} {has} printed none for {least_s} s, the newest is {_newest(late)}"
+    )
 
 
 def _printed(row: RankRow, since_told_ms: int) -> _Printed:

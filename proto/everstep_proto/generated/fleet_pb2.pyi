@@ -3623,6 +3623,7 @@ class InspectRanks(_message.Message):
     JOB_ID_FIELD_NUMBER: _builtins.int
     GENERATION_FIELD_NUMBER: _builtins.int
     RECENT_FIELD_NUMBER: _builtins.int
+    PATIENT_FIELD_NUMBER: _builtins.int
     inspection_id: _builtins.str
     """Id to echo."""
     job: _builtins.str
@@ -3633,6 +3634,8 @@ class InspectRanks(_message.Message):
     """What was seen of this generation when it ended because ranks gave up waiting; 0: now."""
     recent: _builtins.bool
     """Of ranks that step: only when they enqueued their newest collectives."""
+    patient: _builtins.bool
+    """A person asks, who waits longer on a loaded machine."""
     def __init__(
         self,
         *,
@@ -3641,10 +3644,11 @@ class InspectRanks(_message.Message):
         job_id: _builtins.str = ...,
         generation: _builtins.int = ...,
         recent: _builtins.bool = ...,
+        patient: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id", "recent", b"recent"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["generation", b"generation", "inspection_id", b"inspection_id", "job", b"job", "job_id", b"job_id", "patient", b"patient", "recent", b"recent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,10 +2,17 @@
 
 import asyncio
 
-from everstep_agent.jobs.job.inspection import Inspections
+from everstep_agent.jobs.job.inspection import Inspections, Wanted
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, InspectRecent, Join
+from everstep_common.trainer_messages import (
+    Inspect,
+    Inspected,
+    InspectEnd,
+    InspectPatiently,
+    InspectRecent,
+    Join,
+)
 from fakes.jumping_loop import simulate
 
 _RANKS = 2
@@ -149,7 +156,7 @@ def test_what_was_seen_of_an_end_is_asked_of_launchers_that_look_and_of_no_older
         for protocol, asked in ((10, [InspectEnd(1, 4)]), (9, [])):
             story = Story()
             story.link.request = _join(protocol)
-            story.inspections.begin("a", story.answers.append, 4)
+            story.inspections.begin("a", story.answers.append, Wanted(4))
             assert story.launcher.told == asked
             story.take(_REPORT, _REPORT)
             (answer,) = story.answers
@@ -164,7 +171,7 @@ def test_recent_collectives_are_asked_of_launchers_that_tell_them_and_of_no_olde
         for protocol, asked in ((12, [InspectRecent(1)]), (11, [])):
             story = Story()
             story.link.request = _join(protocol)
-            story.inspections.begin("a", story.answers.append, recent=True)
+            story.inspections.begin("a", story.answers.append, Wanted(recent=True))
             assert story.launcher.told == asked
             story.take(_REPORT, _REPORT)
             (answer,) = story.answers
@@ -178,12 +185,12 @@ def test_who_looks_at_ranks_that_hang_waits_for_a_look_at_collectives_to_end() -
     async def told() -> None:
         story = Story()
         story.link.request = _join(12)
-        story.inspections.begin("a", story.answers.append, recent=True)
+        story.inspections.begin("a", story.answers.append, Wanted(recent=True))
         story.begin("b")
         assert story.launcher.told == [InspectRecent(1)]
         story.take(_REPORT, _REPORT)
         assert story.launcher.told == [InspectRecent(1), Inspect(2)]
-        story.inspections.begin("c", story.answers.append, recent=True)
+        story.inspections.begin("c", story.answers.append, Wanted(recent=True))
         assert "something else" in story.answers[1].missing
         story.take(_REPORT, _REPORT, look=2)
         assert [one.inspection_id for one in story.answers] == ["a", "c", "b"]
@@ -197,10 +204,35 @@ def test_who_asks_for_something_else_meanwhile_is_told_so() -> None:
         story = Story()
         story.link.request = _join(10)
         story.begin("a")
-        story.inspections.begin("b", story.answers.append, 4)
+        story.inspections.begin("b", story.answers.append, Wanted(4))
         (answer,) = story.answers
         assert (answer.inspection_id, answer.reports) == ("b", ())
         story.take(_REPORT, _REPORT)
         assert story.answers[1].inspection_id == "a"
+
+    simulate(told())
+
+
+def test_a_person_waits_longer_on_a_loaded_machine_and_automation_no_longer_than_it_did() -> None:
+    async def told() -> None:
+        for protocol, asked, within_s in ((16, InspectPatiently(1), 12), (15, Inspect(1), 4)):
+            story = Story()
+            story.link.request = _join(protocol)
+            story.inspections.begin("a", story.answers.append, Wanted(patient=True))
+            assert story.launcher.told == [asked]
+            await asyncio.sleep(within_s - 0.1)
+            assert not story.answers
+            await asyncio.sleep(0.2)
+            assert story.answers
+        story = Story()
+        story.link.request = _join(16)
+        story.inspections.begin("a", story.answers.append, Wanted(patient=True))
+        await asyncio.sleep(5)
+        story.begin("b")
+        assert story.launcher.told == [InspectPatiently(1), Inspect(1)]
+        await asyncio.sleep(3.9)
+        assert not story.answers
+        await asyncio.sleep(0.2)
+        assert len(story.answers) == 2
 
     simulate(told())

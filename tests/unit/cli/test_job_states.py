@@ -109,3 +109,16 @@ def test_of_a_job_that_has_ended_no_standby_waits() -> None:
     assert "2 ready on node-1" in draw(*job_sheet(job, NOW_NS))
     job.summary.state, job.summary.outcome = "ended", "succeeded"
     assert "2 ready on node-1" not in draw(*job_sheet(job, NOW_NS))
+
+
+def test_what_held_a_job_back_is_once_in_the_cell_of_its_incident() -> None:
+    said = "Rank 1 holds the job back: frozen. Its process is stopped"
+    incident = admin_pb2.Incident(
+        incident="j-1.1",
+        message=f"train stands still, no rank has moved for 4.1 s: {said}",
+        verdict=f"{said}; no node is at fault of that",
+    )
+    drawn = " ".join(draw(*incident_list([incident])).split())
+    assert drawn.count("Rank 1") == 1
+    assert "no rank has moved for 4.1 s" in drawn
+    assert "no node is at fault of that" in drawn

@@ -27,14 +27,13 @@ def test_a_rank_that_stands_still_beside_others_is_named_with_both_newest_steps(
         "ranks 0,2 print steps, the newest is 391; rank 1 has printed none for 31 s, the newest is"
         " 120"
     )
+    # The job's step is told beside it, and is newer than what a node told seconds ago.
+    assert "print steps, the newest is 397; rank 1" in printed_steps(told, 100 * _S, 397)
 
 
-def test_of_ranks_that_print_nothing_nothing_is_said_but_that() -> None:
+def test_that_one_rank_prints_steps_is_told_as_enough() -> None:
     told = [_told(0, (391, 1), (None, 0), (None, 0))]
-    assert printed_steps(told, 100 * _S) == (
-        "rank 0 prints steps, the newest is 391; ranks 1-2 print none, so how far they are is not"
-        " known"
-    )
+    assert printed_steps(told, 100 * _S, 397) == "rank 0 prints steps, which is enough"
 
 
 def test_of_one_rank_that_prints_nothing_it_is_said_in_the_singular() -> None:

@@ -278,6 +278,20 @@ def test_a_node_that_was_suspended_did_not_stand_still() -> None:
     assert not node.told
 
 
+def test_an_agent_that_had_no_processor_takes_no_stand_back_in_which_nothing_moved() -> None:
+    node = Node()
+    node.steps([1.0] * 30)
+    node.watch(usual_ns=3 * _S)
+    node.wait(20)
+    assert len(node.told) == 1
+    node.now_ns += 18 * _S
+    node.wait(30)
+    assert len(node.told) == 1
+    node.now_ns += 18 * _S
+    node.steps([0.1])
+    assert isinstance(node.told[-1], RanksGoOn)
+
+
 def test_ranks_that_end_do_not_stand_still() -> None:
     node = Node()
     node.steps([1.0] * 30)
@@ -330,4 +344,11 @@ def test_what_each_rank_prints_itself_is_told_beside_the_steps_of_the_job() -> N
         (4, 7, 25_000),
     ]
     node.judge.begin(2, _RANKS)
+    assert {one.printed for one in node.judge.progress(node.now_ns)} == {None}
+
+
+def test_what_was_printed_is_forgotten_when_ranks_begin_to_tell_their_steps_themselves() -> None:
+    node = Node()
+    node.watch(ranks=_RANKS, printed=(8, 0))
+    node.watch(ranks=_RANKS)
     assert {one.printed for one in node.judge.progress(node.now_ns)} == {None}

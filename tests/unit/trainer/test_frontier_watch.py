@@ -319,6 +319,28 @@ def test_a_launcher_that_was_stopped_itself_blames_nobody_for_that_time() -> Non
     assert not judge.judge({0: later}, 30, rank.now_ns + 3600 * _S).still
 
 
+@pytest.mark.parametrize("away_s", [6, 18, 3600])
+def test_nor_does_it_say_that_ranks_go_on_which_stood_still_before_and_have_not_moved(
+    away_s: int,
+) -> None:
+    """What it starts to read its ranks with may take a loaded machine seconds."""
+    rank, judge = Rank(), FrontierJudge()
+    for second in range(30):
+        rank.live(1)
+        judge.judge({0: rank.facts()}, second, rank.now_ns)
+    began_ns = rank.now_ns
+    for _ in range(6):
+        rank.live(1, 0)
+        judge.judge({0: rank.facts()}, 29, rank.now_ns)
+    rank.live(away_s, 0)
+    found = judge.judge({0: rank.facts()}, 29, rank.now_ns)
+    assert (found.still, found.since_ns) == (True, began_ns)
+    # Those that have moved while nobody looked are given their usual time.
+    rank.live(1)
+    rank.live(away_s, 0)
+    assert not judge.judge({0: rank.facts()}, 29, rank.now_ns).still
+
+
 def test_a_recorder_that_steps_pass_by_is_blind() -> None:
     rank, judge, found = Rank(), FrontierJudge(), Standing()
     for second in range(30):

@@ -6,6 +6,7 @@ import pytest
 
 from everstep.hang_command import in_words, local_ranks, main
 from everstep.launch.hangs.rank_files import RankFiles
+from everstep_common.hangs.command import main as judge_folder
 from everstep_common.hangs.reports.rank_report import (
     Blind,
     EvidenceSource,
@@ -60,7 +61,7 @@ def test_under_torchrun_ranks_are_known_by_their_variables(tmp_path: Path) -> No
     ("words", "told"),
     [
         (["--pids", "12,x"], "expected numbers of processes, as 4711,4712, got '12,x'"),
-        (["--job", "llama", "dumps"], "not understood: dumps; with --job and --pids no folder"),
+        (["--job", "llama", "dumps"], "not understood: dumps; with --job no folder is read"),
     ],
 )
 def test_a_command_that_is_not_understood_says_what_was_expected(
@@ -69,6 +70,14 @@ def test_a_command_that_is_not_understood_says_what_was_expected(
     with pytest.raises(SystemExit):
         main(words)
     assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_help_is_the_same_with_a_job_and_without(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--job", "--help"]) == 0
+    told = capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        judge_folder(["--help"])
+    assert capsys.readouterr().out == told
 
 
 def test_a_job_that_does_not_run_here_is_told_with_what_to_type_next(

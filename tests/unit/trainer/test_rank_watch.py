@@ -20,7 +20,9 @@ class _World:
             self.told.append, lambda: self.running, lambda: self.now_ns, proc=proc
         )
         self.watch.begin(1, [0, 1], 2)
-        pages = [page.Page(self.watch.environment(rank), page.WATCH_PID) for rank in (0, 1)]
+        self.pages = pages = [
+            page.Page(self.watch.environment(rank), page.WATCH_PID) for rank in (0, 1)
+        ]
         self.groups = [True, True]
         has_groups = [lambda: self.groups[0], lambda: self.groups[1]]
         read = lambda: (self.done, self.done)  # noqa: E731
@@ -48,6 +50,19 @@ def test_ranks_that_stand_still_while_all_of_them_run_are_told(tmp_path: Path) -
     world.live(40, moves=True)
     world.live(8, moves=False)
     assert world.newest.still_since_ns > 0
+    world.watch.end()
+
+
+def test_what_ranks_print_is_not_told_of_those_that_tell_their_steps_themselves(
+    tmp_path: Path,
+) -> None:
+    world = _World(tmp_path)
+    world.live(10, moves=True)
+    assert world.newest.printed[0] > 0
+    for one in world.pages:
+        one.words[page.STEP], one.words[page.STEP_AT] = world.done, world.now_ns
+    world.live(10, moves=True)
+    assert world.newest.printed == ()
     world.watch.end()
 
 

@@ -83,6 +83,12 @@ class LocalGeneration:
         """The failure of a rank here that the others followed; None when none has failed."""
         return first_failure(self._failures)
 
+    def ending(self) -> str:
+        """Return that its ranks are being stopped, or are, in words; "" while none of that is."""
+        if self._kill_at is None and not self.stopped:
+            return ""
+        return f"generation {self.number} is being stopped"
+
     def start(self, start: Start) -> None:
         """Start this node's ranks; the generation before must have stopped."""
         self.number, self.stopped = start.generation, False

@@ -37,6 +37,7 @@ from everstep_common.trainer_messages import (
     Hold,
     Inspect,
     InspectEnd,
+    InspectPatiently,
     InspectRecent,
     Join,
     Joined,
@@ -85,6 +86,7 @@ class Launcher:
             files.folder if files else None,
             lambda: self._workers.running(),
             lambda rank: self._generation.watch.facts(rank),
+            lambda: self._generation.ending(),
         )
         self._recent = RecentLooks(
             self._selector, files.folder if files else None, lambda: self._workers.running()
@@ -269,7 +271,7 @@ class Launcher:
         elif isinstance(asked, InspectRecent):
             self._recent.ask(tell)
         else:
-            self._looks.ask(tell)
+            self._looks.ask(tell, patient=isinstance(asked, InspectPatiently))
 
     def _rank_ended(self, end: RankEnd) -> None:
         failure = self._generation.rank_ended(end)

@@ -2,19 +2,47 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from everstep_agent.jobs.job.peers import LauncherLink
 from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import Inspect, Inspected, InspectEnd, InspectRecent
+from everstep_common.trainer_messages import (
+    Inspect,
+    Inspected,
+    InspectEnd,
+    InspectPatiently,
+    InspectRecent,
+)
 
 # The reader of the launcher has two seconds; its start on a busy node takes another.
 _LAUNCHER_S = 4.0
+# Where a person asks, it has ten.
+_PATIENT_S = 12.0
 # A look at collectives takes a second; so many questions wait for its end.
 _NEXT_MAX = 8
 # In one answer, whatever the ranks have written into it: well below what a stream takes at once.
 _ANSWER_MAX = 1024 * 1024
 
 Answer = Callable[[RanksInspected], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is to be looked at: ranks at this moment, or one of these."""
+
+    # What was seen when this generation ended; 0: what they do now.
+    generation: int = 0
+    # Only when ranks enqueued their newest collectives.
+    recent: bool = False
+    # By a person, who waits longer.
+    patient: bool = False
+
+    def is_of(self, other: "Wanted") -> bool:
+        """Return whether one look answers both."""
+        return (self.generation, self.recent) == (other.generation, other.recent)
+
+
+_NOW = Wanted()
 
 
 class Inspections:
@@ -28,35 +56,36 @@ class Inspections:
         self._waiting: dict[str, Answer] = {}
         self._look = 0
         # What the look that is being taken is of.
-        self._generation, self._recent = 0, False
+        self._wanted = Wanted()
         # Questions that wait for the end of a look at collectives.
         self._next: list[Callable[[], None]] = []
         self._reports: list[str] = []
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(
-        self, inspection_id: str, answer: Answer, generation: int = 0, *, recent: bool = False
-    ) -> None:
-        """Have the launcher look, if it does not already; the answer comes in any case.
-
-        With a ``generation`` it tells what it saw when that one ended; with ``recent`` only when
-        ranks enqueued their newest collectives.
-        """
-        other = (generation, recent) != (self._generation, self._recent)
-        if self._waiting and other and self._recent and len(self._next) < _NEXT_MAX:
+    def begin(self, inspection_id: str, answer: Answer, wanted: Wanted = _NOW) -> None:
+        """Have the launcher look, if it does not already; the answer comes in any case."""
+        other = not wanted.is_of(self._wanted)
+        if self._waiting and other and self._wanted.recent and len(self._next) < _NEXT_MAX:
             # Whoever looks at ranks that hang must not miss those of a node.
-            self._next.append(lambda: self.begin(inspection_id, answer, generation, recent=recent))
+            self._next.append(lambda: self.begin(inspection_id, answer, wanted))
             return
         if self._waiting and other:
             answer(RanksInspected(inspection_id, missing="it is asked something else just now"))
             return
         under_way = bool(self._waiting)
         self._waiting[inspection_id] = answer
-        if under_way:
-            return
+        if not under_way:
+            self._begin(wanted)
+        elif self._wanted.patient and not wanted.patient and self._link.is_patient:
+            # Automation does not wait as long as the person who has asked first.
+            self._wanted = wanted
+            self._link.send(self._question())
+            self._end_in(_LAUNCHER_S)
+
+    def _begin(self, wanted: Wanted) -> None:
         self._look += 1
-        self._generation, self._recent = generation, recent
+        self._wanted, generation, recent = wanted, wanted.generation, wanted.recent
         if generation and not self._link.looks:
             self._end("its launcher is of an older version, or away: it keeps nothing of an end")
             return
@@ -66,14 +95,21 @@ class Inspections:
         if not self._link.send(self._question()):
             self._end("its launcher is away, and it alone may look at its ranks")
             return
-        loop = asyncio.get_running_loop()
-        said = f"its launcher did not answer within {_LAUNCHER_S:g} s; it may stand still itself"
-        self._timer = loop.call_later(_LAUNCHER_S, self._end, said)
+        self._end_in(_PATIENT_S if wanted.patient and self._link.is_patient else _LAUNCHER_S)
+
+    def _end_in(self, within_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        said = f"its launcher did not answer within {within_s:g} s; it may stand still itself"
+        self._timer = asyncio.get_running_loop().call_later(within_s, self._end, said)
 
     def _question(self) -> Inspect:
-        if self._generation:
-            return InspectEnd(self._look, self._generation)
-        return InspectRecent(self._look) if self._recent else Inspect(self._look)
+        if self._wanted.generation:
+            return InspectEnd(self._look, self._wanted.generation)
+        if self._wanted.recent:
+            return InspectRecent(self._look)
+        patient = self._wanted.patient and self._link.is_patient
+        return InspectPatiently(self._look) if patient else Inspect(self._look)
 
     def take_part(self, told: Inspected) -> None:
         """Take what the launcher tells of the look that was asked for; all else is left out."""

@@ -11,8 +11,9 @@ from everstep_common.trainer_messages import Join, Standbys
 _LOOKS_SINCE = 10
 # The first protocol whose launchers tell when ranks enqueued their newest collectives.
 _RECENT_SINCE = 12
-# The first protocol whose launchers know whether they wait as spares.
-_SPARES_SINCE = 16
+# The first protocol whose launchers know whether they wait as spares, and give a person's question
+# more time.
+_SPARES_SINCE = _PATIENT_SINCE = 16
 
 
 class LauncherPeer(Protocol):
@@ -69,6 +70,10 @@ class LauncherLink:
     def knows_spares(self) -> bool:
         """Return whether the launcher understands that it waits as a spare."""
         return self.request is not None and self.request.protocol >= _SPARES_SINCE
+
+    def is_patient(self) -> bool:
+        """Return whether the launcher gives a person's question more time."""
+        return self.request is not None and self.request.protocol >= _PATIENT_SINCE
 
     def connect(self, peer: LauncherPeer, request: Join, job: str) -> None:
         """A launcher joined."""

@@ -152,6 +152,8 @@ class StandStill:
         """The launcher told how its ranks stand."""
         if watched.generation == self.generation:
             self._watched, self._heard_ns = watched, now_ns
+            if not watched.printed:  # its ranks have begun to tell their steps themselves
+                self._printed.clear()
             for rank, printed in zip(watched.ranks, watched.printed, strict=False):
                 if printed and self._printed.get(rank, (-1, 0))[0] != printed - 1:
                     self._printed[rank] = (printed - 1, now_ns)
@@ -160,7 +162,9 @@ class StandStill:
         """Return what is to be told to the controller at this moment; None: nothing."""
         if self._over:
             return None
-        if now_ns - self._judged_ns > _UNSEEN_NS:
+        # A stand that was told lasts, though nobody looked, until something has moved.
+        lasts = self._told_ns is not None and self._moved_ns <= self._told_ns
+        if now_ns - self._judged_ns > _UNSEEN_NS and not lasts:
             self._from_ns = now_ns
         self._judged_ns = now_ns
         self._begun_ns = self._begun_ns or now_ns

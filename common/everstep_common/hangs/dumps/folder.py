@@ -87,12 +87,15 @@ def read_folder(
         first = next(iter(reports.values())).blind[0].reason
         told = f"none of its {len(files)} dumps can be used; the first: {first}"
         raise FolderError(f"{folder}: {told}")
-    told_size = _size_told(reports, files)
     if world_size:
-        _check_size(folder, world_size, told_size, reports)
-        told_size = world_size
+        _check_size(folder, world_size, size, reports)
+    told_size = world_size or _size_told(reports, files, size)
     if told_size != size:
         # What a name says was taken for the number of ranks, which members of groups depend on.
+        size = told_size
+        reports = reading.reports(size)
+    if not world_size and (told_size := _size_of_most(reports, size)) not in (0, size):
+        # That was what names say, and what the dumps say themselves was not seen beside it.
         size = told_size
         reports = reading.reports(size)
     left_out = tuple(one.path.name for one in files if one.rank >= size)
@@ -100,42 +103,50 @@ def read_folder(
 
 
 def _check_size(
-    folder: Path, wanted: int, told: int, reports: Mapping[int, RankHangReport]
+    folder: Path, wanted: int, read_as: int, reports: Mapping[int, RankHangReport]
 ) -> None:
     """Compare a number of ranks with what dumps tell. Raises FolderError: it names the innocent."""
     usable = {rank: one for rank, one in reports.items() if not is_unusable(one)}
     beyond = [rank for rank in usable if rank >= wanted]
-    sure = any(_own_size(one) == told for one in usable.values())
-    if not beyond and not (sure and told != wanted):
+    told = _size_of_most(reports, read_as)
+    if not beyond and told in (0, wanted):
         return
-    found = f"most dumps tell of {told} ranks" if sure else f"rank {beyond[0]} has a dump"
+    found = f"most dumps tell of {told} ranks" if told else f"rank {beyond[0]} has a dump"
     raise FolderError(
         f"{folder}: --world-size {wanted}, and {found}: leave it out, or read only the dumps of one"
         " job with --prefix"
     )
 
 
-def _size_told(reports: Mapping[int, RankHangReport], files: Sequence[_File]) -> int:
+def _size_told(reports: Mapping[int, RankHangReport], files: Sequence[_File], read_as: int) -> int:
     """Return how many ranks the job has: what most dumps tell, or the names of those of them.
 
-    A file that is no dump counts only where its name is like that of one.
+    A file that is no dump counts only where its name is like that of one. ``read_as`` is how many
+    the dumps were read for.
     """
-    usable = {rank: one for rank, one in reports.items() if not is_unusable(one)}
-    told = Counter(map(_own_size, usable.values()))
-    size, times = told.most_common(1)[0]
-    if size and 2 * times > len(usable):
+    if size := _size_of_most(reports, read_as):
         return size
+    usable = {rank: one for rank, one in reports.items() if not is_unusable(one)}
     stems = {one.stem for one in files if one.rank in usable}
     return max(one.rank for one in files if one.rank in usable or one.stem in stems) + 1
 
 
-def _own_size(report: RankHangReport) -> int:
+def _size_of_most(reports: Mapping[int, RankHangReport], read_as: int) -> int:
+    """Return how many ranks most dumps tell of; 0 where most tell it not, or not the same."""
+    usable = [one for one in reports.values() if not is_unusable(one)]
+    told = Counter(_own_size(one, read_as) for one in usable)
+    size, times = told.most_common(1)[0] if told else (0, 0)
+    return size if 2 * times > len(usable) else 0
+
+
+def _own_size(report: RankHangReport, read_as: int) -> int:
     """Return how many ranks the job has, as a dump or a report tells; 0 where it does not."""
     if report.pid:  # a report that a launcher made
         return report.world_size
-    if report.backend == "gloo":  # its group of all has no members, those here are by the names
-        return 0
-    return max((one.size for one in report.groups if one.description == DEFAULT_GROUP), default=0)
+    size = max((one.size for one in report.groups if one.description == DEFAULT_GROUP), default=0)
+    # Of gloo the group of all has no members in most dumps: those here are as many as it is read
+    # for, and only another number is its own word.
+    return 0 if report.backend == "gloo" and size == read_as else size
 
 
 class _FolderReading:

@@ -52,6 +52,7 @@ class JudgedCase(Protocol):
     """What a verdict was made of."""
 
     reports: Mapping[int, RankHangReport]
+    world_size: int
     frontiers: Frontiers
     silent: frozenset[int]
 
@@ -373,10 +374,15 @@ def blind_of(evidence: JudgedCase) -> tuple[str, ...]:
         reasons.setdefault(f"invalid: {printable(reason)}", []).append(rank)
     lines = [f"{plural(ranks)}: {reason}"[:500] for reason, ranks in reasons.items()]
     if evidence.frontiers.left_out:
-        lines.append(f"{evidence.frontiers.left_out} groups are more than a job can have: left out")
+        lines.append(_left_out(evidence.frontiers.left_out, evidence.world_size))
     if len(lines) > BLIND_MAX:
         lines[BLIND_MAX - 1 :] = [f"and {len(lines) - BLIND_MAX + 1} other reasons"]
     return tuple(lines)
+
+
+def _left_out(count: int, world_size: int) -> str:
+    groups = "1 group is" if count == 1 else f"{count} groups are"
+    return f"{groups} left out: of ranks beyond the {world_size} of the job, or of too many"
 
 
 def ras_of(evidence: JudgedCase) -> tuple[str, ...]:

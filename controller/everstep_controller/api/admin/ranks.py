@@ -14,6 +14,7 @@ from everstep_controller.api.admin.messages.collective_messages import look_mess
 from everstep_controller.api.admin.messages.fleet_messages import slow_line
 from everstep_controller.api.fleet.inspector import BusyError, Inspector
 from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
+from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.slowness import SlowPart
@@ -179,11 +180,12 @@ class JobStacks:
         """Yield what each node tells of its ranks, the fastest first."""
         job = job_named(self._runtime.state, request.job)
         await check_owner(who, job, "stack")
-        if job.state not in ACTIVE:
-            raise OrderRefusedError(_without_ranks(job))
+        generation = job.generation.number
+        self._refuse_ending(job, generation)
         try:
             async with aclosing(self._inspector.inspect(job)) as nodes:
                 async for told in nodes:
+                    self._refuse_ending(job, generation)
                     yield admin_pb2.NodeInspection(
                         node=told.node,
                         first_rank=told.first_rank,
@@ -193,6 +195,24 @@ class JobStacks:
                     )
         except BusyError as error:
             raise OrderRefusedError(str(error)) from error
+
+    def _refuse_ending(self, asked: JobRecord, generation: int) -> None:
+        """Refuse a job whose ranks end by an order: they would look as if they had died."""
+        job = self._runtime.state.jobs.get(asked.id, asked)
+        more = f"'everstep why {job.name}' tells more"
+        if job.generation.number != generation:
+            past = reversed(incidents_of_job(self._runtime.state, job))
+            why = next((f": {one.message}" for one in past if one.generation == generation), "")
+            raise OrderRefusedError(
+                f"generation {generation} of {job.name} was stopped meanwhile{why}; another one"
+                f" runs now, or soon; {more}"
+            )
+        if job.state is JobState.STOPPING:
+            raise OrderRefusedError(
+                f"generation {generation} of {job.name} is being stopped: {job.reason}; {more}"
+            )
+        if job.state not in ACTIVE:
+            raise OrderRefusedError(_without_ranks(job))
 
 
 def _without_ranks(job: JobRecord) -> str:

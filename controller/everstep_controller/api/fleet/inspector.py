@@ -50,9 +50,11 @@ class Inspector:
         self._inspected: set[str] = set()
 
     async def inspect(self, job: JobRecord) -> AsyncGenerator[NodeTold, None]:
-        """Yield what each node of a job tells, the fastest first. Raises BusyError."""
+        """Yield what each node of a job tells a person, the fastest first. Raises BusyError."""
         with self._turn(job):
-            async with aclosing(self.ask_nodes(job, NODES_AT_ONCE)) as nodes:
+            members = job.generation.members
+            asked = self._ask_all(job, members, 0, NODES_AT_ONCE, patient=True)
+            async with aclosing(asked) as nodes:
                 async for told in nodes:
                     yield told
 
@@ -85,9 +87,10 @@ class Inspector:
         nodes_at_once: int,
         *,
         recent: bool = False,
+        patient: bool = False,
     ) -> AsyncGenerator[NodeTold, None]:
         turns = asyncio.Semaphore(nodes_at_once)
-        question = InspectRanks("", job.name, job.id, generation, recent)
+        question = InspectRanks("", job.name, job.id, generation, recent, patient)
         ranks = job.spec.processes_per_node
         asked = [
             asyncio.create_task(self._ask(question, node, place * ranks, ranks, turns))

@@ -119,3 +119,22 @@ def test_a_number_of_ranks_that_leaves_out_a_dump_is_refused(
     assert main([str(tmp_path), "--world-size", str(size)]) == 2
     assert "leave it out" in capsys.readouterr().err
     assert read_folder(tmp_path, world_size=4).world_size == 4
+
+
+@pytest.mark.parametrize("last", ["missing", "empty", "of no dump"])
+def test_a_gloo_dump_that_names_the_ranks_of_all_says_how_many_there_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], last: str
+) -> None:
+    for rank in range(3):
+        dump = json.loads(dumped(_SKIP, rank))
+        dump["pg_config"][""]["ranks"] = "[0, 1, 2, 3]"
+        (tmp_path / f"rank_{rank}").write_text(json.dumps(dump))
+    if last == "empty":
+        (tmp_path / "rank_3").touch()
+    if last == "of no dump":
+        (tmp_path / "core.3").write_text("a core")
+    assert read_folder(tmp_path).world_size == 4
+    assert named(tmp_path)[0] == [2]
+    assert main([str(tmp_path), "--world-size", "4"]) == 0
+    assert main([str(tmp_path), "--world-size", "8"]) == 2
+    assert "--world-size 8, and most dumps tell of 4 ranks" in capsys.readouterr().err

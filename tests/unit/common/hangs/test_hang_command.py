@@ -33,6 +33,8 @@ def test_a_person_is_told_who_how_and_through_whom(capsys: pytest.CaptureFixture
     )
     assert "The chain of waiting, the culprits last:" in told
     assert "GROUP       MEMBERS  OPERATION" in told
+    (row,) = [line for line in told.splitlines() if line.startswith("  default_pg  0-3")]
+    assert row.split("  ")[-3:] == ["ranks 0-3", "ranks 0,2", "-"]
     assert "4 of 4 ranks, 4 files" in told
 
 
@@ -145,6 +147,9 @@ def test_the_help_says_how_to_get_dumps_and_what_the_exit_codes_mean(
     told = capsys.readouterr().out
     assert "TORCH_NCCL_DUMP_ON_TIMEOUT=1" in told
     assert "Exit code: 0" in told
+    assert "--job NAME" in told
+    assert "--out FOLDER" in told
+    assert "--pids" not in told
 
 
 def test_where_one_of_several_silent_ranks_may_be_the_cause_it_is_not_named(

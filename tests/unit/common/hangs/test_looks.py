@@ -131,6 +131,20 @@ def test_a_rank_that_tells_nothing_in_one_look_has_not_moved_by_that() -> None:
     assert _after(_look(10), _look(11, ranks=3), _look(12)).unmoved_since_ns == 10 * _S
 
 
+def test_a_rank_whose_recorder_did_not_answer_in_one_look_has_not_moved_by_that() -> None:
+    """Its step is known by other means; the machine was loaded."""
+    full = [_report(rank) for rank in range(4)]
+    less = [replace(one, groups=()) for one in full]
+    assert moving_job(full, less, _CPU) == moving_job(less, full, _CPU) == ""
+    seen, missed = _look(10), replace(_look(11), marks=where_ranks_stand(less))
+    assert _after(seen, missed, _look(12)).unmoved_since_ns == 10 * _S
+    assert _after(seen, missed, _look(12, enqueued=8)).unmoved_since_ns == 12 * _S
+    withdrawn = replace(missed, verdict=_verdict(HangClass.NO_WAIT))
+    assert _after(seen, withdrawn).newest.verdict == _CPU
+    assert _after(seen, withdrawn, _look(12, enqueued=8)).unmoved_since_ns == 12 * _S
+    assert moving_job(less, [replace(one, step=4) for one in full], _CPU) != ""
+
+
 def test_a_step_and_a_phase_are_moves_without_any_recorder() -> None:
     bare = RankHangReport(rank=0, step=3)
     assert where_ranks_stand([bare]) != where_ranks_stand([replace(bare, step=4)])

@@ -80,6 +80,8 @@ class FrontierJudge:
         self._judged_ns = 0
         # What was before says nothing: a pause, or a time in which nobody looked.
         self._from_ns = 0
+        # The newest move when they were last found to stand still; -1: they were not.
+        self._still_at_ns = -1
 
     @property
     def learned_ns(self) -> int:
@@ -93,7 +95,10 @@ class FrontierJudge:
         frontiers = [one.frontier for one in facts.values()]
         known = [one for one in frontiers if one is not None]
         pause = next((one.pause for one in facts.values() if one.pause), "")
-        if pause or now_ns - self._judged_ns > _UNSEEN_NS:
+        # That nobody looked ends no stand: ranks that have not moved since do not go on by that.
+        lasts = max((one.moved_at_ns for one in known), default=0) == self._still_at_ns
+        self._still_at_ns = -1
+        if pause or (now_ns - self._judged_ns > _UNSEEN_NS and not lasts):
             self._from_ns = now_ns
         self._judged_ns = now_ns
         if self._first_step < 0:
@@ -106,7 +111,10 @@ class FrontierJudge:
             return Standing(pause=pause, blind=self._blind)
         if newest_step - self._step_at_move > self._steps_between:
             return Standing(blind=_PASSED)
-        return self._standing(known, newest_step, now_ns)
+        standing = self._standing(known, newest_step, now_ns)
+        if standing.still:
+            self._still_at_ns = self._moved_ns
+        return standing
 
     def _find_blind(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> None:
         """Notice that steps go on and no collective is recorded; so it stays."""

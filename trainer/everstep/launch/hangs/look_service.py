@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
 from everstep.launch.hangs.rank_pages import RankFacts
-from everstep.launch.hangs.reading import Reading, py_spy
+from everstep.launch.hangs.reading import PATIENT_S, Reading, py_spy, unread
 from everstep_common.codec import json_text
 
 SOCKET = "look.sock"
@@ -48,17 +48,23 @@ class LookService:
         folder: Path | None,
         ranks: Callable[[], Mapping[int, int]],
         facts: Callable[[int], RankFacts] = lambda _: RankFacts(),
+        ending: Callable[[], str] = lambda: "",
     ) -> None:
-        """``ranks`` returns the process of each rank that runs here, ``facts`` what it tells."""
+        """``ranks`` returns the process of each rank that runs here, ``facts`` what it tells.
+
+        ``ending`` returns that they are being stopped, in words; "": they are not.
+        """
         self._selector = selector
         self._folder = folder
         self._ranks = ranks
         self._facts = facts
+        self._ending = ending
         self._reading = Reading(selector, self._finished)
         self._waiting: list[socket.socket] = []
         # What the last look saw of each process.
         self._seen: dict[int, Seen] = {}
         self._told: list[Callable[[tuple[Answer, ...]], None]] = []
+        self._looked_at: list[RankAsked] = []
         self._listener = self._listen()
 
     def pids(self) -> set[int]:
@@ -73,19 +79,25 @@ class LookService:
         """Go on with a look that is under way."""
         self._reading.advance()
 
-    def ask(self, told: Callable[[tuple[Answer, ...]], None]) -> None:
-        """Look at all ranks that run here now; ``told`` hears what a look that goes on finds."""
+    def ask(self, told: Callable[[tuple[Answer, ...]], None], *, patient: bool = False) -> None:
+        """Look at all ranks that run here now; ``told`` hears what a look that goes on finds.
+
+        ``patient``: for a person, who waits longer where the machine is loaded.
+        """
         self._told.append(told)
-        self._look()
+        self._look(patient=patient)
 
     def page(self, rank: int) -> str:
         """Return where the page of a rank of this generation is; "": it has none."""
         return self._facts(rank).page
 
-    def _look(self) -> None:
+    def _look(self, *, patient: bool) -> None:
         if self._reading.under_way:
+            if not patient:
+                self._reading.hurry()
             return
         asked = [self._asked(rank, pid) for rank, pid in sorted(self._ranks().items())]
+        self._looked_at = asked
         question = Question(
             ranks=(),
             folder=str(self._folder or ""),
@@ -93,7 +105,17 @@ class LookService:
             node=os.uname().nodename,
             py_spy=py_spy(),
         )
-        self._reading.begin(question, asked)
+        if why := self._ending():
+            self._finished(tuple(unread(one, question, why) for one in asked))
+        else:
+            within_s = PATIENT_S if patient else 0.0
+            self._reading.begin(question, asked, within_s=within_s)
+
+    def _overtaken(self) -> str:
+        """Return why what was read is not told: ranks that their launcher ends hold nobody back."""
+        running = self._ranks()
+        others = (running.get(one.rank, one.pid) != one.pid for one in self._looked_at)
+        return self._ending() or ("they were restarted meanwhile" if any(others) else "")
 
     def _asked(self, rank: int, pid: int) -> RankAsked:
         return rank_asked(rank, pid, self._seen.get(pid), self._facts(rank))
@@ -127,10 +149,13 @@ class LookService:
                 client.close()
                 return
             self._waiting.append(client)
-            self._look()
+            self._look(patient=True)
 
     def _finished(self, answers: tuple[Answer, ...]) -> None:
         self._seen = {one.launched_pid: one.seen for one in answers if one.seen}
+        if why := self._overtaken():
+            question = Question(ranks=(), folder="", within_s=0.0, node=os.uname().nodename)
+            answers = tuple(unread(one, question, why) for one in self._looked_at)
         waiting, self._told = self._told, []
         for told in waiting:
             told(answers)

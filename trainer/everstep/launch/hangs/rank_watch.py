@@ -107,7 +107,9 @@ class RankWatch:
         if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
             self._told, self._told_ns = standing, now_ns
             told_now = watched(self._generation, standing, facts, now_ns)
-            steps = tuple(printed.get(rank, -1) + 1 for rank in facts) if printed else ()
+            # Of ranks that tell their steps themselves, the output is not read.
+            read = bool(printed) and all(one.step is None for one in facts.values())
+            steps = tuple(printed.get(rank, -1) + 1 for rank in facts) if read else ()
             self._tell(replace(told_now, printed=steps))
 
     def tell_again(self) -> None:

@@ -27,8 +27,9 @@ from everstep_common.hangs.reports.rank_report import (
     RankHangReport,
 )
 
-# All of a look takes no longer.
+# All of a look takes no longer; where a person waits for it, a loaded machine has more.
 DEADLINE_S = 2.0
+PATIENT_S = 10.0
 # Of it, an interpreter that starts, and a line on its way, may take so much.
 _RESERVE_S = 0.2
 _REAP_S = 0.2
@@ -69,7 +70,9 @@ class Reading:
         self._asked: dict[int, RankAsked] = {}
         self._answers: dict[int, Answer] = {}
         self._readers: list[_Reader] = []
-        self._ends_s = 0.0
+        self._began_s = self._ends_s = 0.0
+        # What a person is told to do about it.
+        self._again = ""
 
     @property
     def under_way(self) -> bool:
@@ -81,13 +84,24 @@ class Reading:
         return {one.process.pid for one in self._readers}
 
     def begin(
-        self, question: Question, ranks: Sequence[RankAsked], user: User | None = None
+        self,
+        question: Question,
+        ranks: Sequence[RankAsked],
+        user: User | None = None,
+        *,
+        within_s: float = 0.0,
     ) -> None:
-        """Start to read all of them; what is asked for is the same for all."""
+        """Start to read all of them; what is asked for is the same for all.
+
+        ``within_s`` is when it ends at the latest, 0: as usual. A reader that runs takes no longer
+        by that; one that waits for a processor may.
+        """
         self._question = question
         self._asked = {one.rank: one for one in ranks}
         self._answers = {}
-        self._ends_s = self._monotonic() + self._deadline_s
+        self._began_s = self._monotonic()
+        self._ends_s = self._began_s + max(within_s, self._deadline_s)
+        self._again = "; try again" if within_s else ""
         for start in range(0, len(ranks), RANKS_MAX):
             part = tuple(ranks[start : start + RANKS_MAX])
             asked = replace(question, ranks=part, within_s=self._deadline_s - _RESERVE_S)
@@ -96,8 +110,12 @@ class Reading:
             except OSError as error:
                 for one in part:
                     reason = f"no reader can be started: {error.strerror}"
-                    self._answers[one.rank] = self._unread(one, reason)
+                    self._answers[one.rank] = unread(one, question, reason)
         self._maybe_finished()
+
+    def hurry(self) -> None:
+        """End what is under way no later than what would begin now."""
+        self._ends_s = min(self._ends_s, self._monotonic() + self._deadline_s)
 
     def due_in_s(self) -> float | None:
         """Return after how long `advance` has to be called at the latest, if at all."""
@@ -106,8 +124,11 @@ class Reading:
     def advance(self) -> None:
         """End what has not answered by its deadline."""
         if self._readers and self._monotonic() >= self._ends_s:
+            took_s = round(self._ends_s - self._began_s, 1)
             for one in tuple(self._readers):
-                self._end(one, f"its reader took too long: no answer within {self._deadline_s:g} s")
+                self._end(
+                    one, f"its reader took too long: no answer within {took_s:g} s{self._again}"
+                )
 
     def close(self) -> None:
         """End the readers; nobody waits for their answers."""
@@ -149,27 +170,29 @@ class Reading:
             one.process.wait(_REAP_S)
         self._readers.remove(one)
         for rank in one.ranks - self._answers.keys():
-            self._answers[rank] = self._unread(self._asked[rank], why)
+            self._answers[rank] = unread(self._asked[rank], self._question, why)
         self._maybe_finished()
 
     def _maybe_finished(self) -> None:
         if not self._readers:
             self._finished(tuple(self._answers[rank] for rank in sorted(self._answers)))
 
-    def _unread(self, asked: RankAsked, why: str) -> Answer:
-        report = RankHangReport(
-            rank=asked.rank,
-            world_size=self._question.world_size,
-            node=self._question.node,
-            pid=asked.pid,
-            taken_ns=time.time_ns(),
-            process=ProcessFacts(
-                gil_held=True if asked.waits_for_gil else None,
-                gil_held_ms=max(0, asked.unheard_ms) if asked.waits_for_gil else 0,
-            ),
-            blind=(Blind(EvidenceSource.PROCESS_STATE, why),),
-        )
-        return Answer(report, asked.pid, None)
+
+def unread(asked: RankAsked, question: Question, why: str) -> Answer:
+    """Return the answer of a rank that nobody has read."""
+    report = RankHangReport(
+        rank=asked.rank,
+        world_size=question.world_size,
+        node=question.node,
+        pid=asked.pid,
+        taken_ns=time.time_ns(),
+        process=ProcessFacts(
+            gil_held=True if asked.waits_for_gil else None,
+            gil_held_ms=max(0, asked.unheard_ms) if asked.waits_for_gil else 0,
+        ),
+        blind=(Blind(EvidenceSource.PROCESS_STATE, why),),
+    )
+    return Answer(report, asked.pid, None)
 
 
 def _started(question: Question, user: User | None) -> subprocess.Popen[bytes]:
