@@ -1,5 +1,6 @@
 """Explanation of a verdict: sentences, the chain of waiting, the table of groups. Pure."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -31,6 +32,8 @@ from everstep_common.hangs.reports.verdict import (
 from everstep_common.printable import printable
 
 _RANKS_TOLD = 160
+# What a reason says of the one rank that it is of.
+_OF_ONE = re.compile(r"\bits?\b")
 
 _KINDS: Mapping[HangClass, str] = {
     HangClass.DEAD: "dead",
@@ -242,7 +245,7 @@ def _of_each(reason: str) -> str:
     for of_one, of_each in (("its process ", "the process of each "), ("it ", "each ")):
         if reason.startswith(of_one):
             return of_each + reason.removeprefix(of_one)
-    return reason
+    return f"each of them: {reason}" if _OF_ONE.search(reason) else reason
 
 
 def _no_wait(verdict: HangVerdict) -> str:
