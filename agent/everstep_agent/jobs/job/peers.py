@@ -71,6 +71,7 @@ class LauncherLink:
         """Return whether the launcher understands that it waits as a spare."""
         return self.request is not None and self.request.protocol >= _SPARES_SINCE
 
+    @property
     def is_patient(self) -> bool:
         """Return whether the launcher gives a person's question more time."""
         return self.request is not None and self.request.protocol >= _PATIENT_SINCE
