@@ -36,13 +36,6 @@ def test_that_one_rank_prints_steps_is_told_as_enough() -> None:
     assert printed_steps(told, 100 * _S, 397) == "rank 0 prints steps, which is enough"
 
 
-def test_of_one_rank_that_prints_nothing_it_is_said_in_the_singular() -> None:
-    told = [_told(0, (391, 1), (None, 0))]
-    assert printed_steps(told, 100 * _S) == (
-        "rank 0 prints steps, the newest is 391; rank 1 prints none, so how far it is is not known"
-    )
-
-
 def test_a_rank_of_which_its_node_tells_nothing_any_more_is_late() -> None:
     told = [_told(0, (391, 1)), _told(1, (120, 2), told_s=60)]
     assert "rank 1 has printed none for 42 s" in printed_steps(told, 100 * _S)
