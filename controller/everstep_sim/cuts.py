@@ -24,8 +24,9 @@ _HEALS_S = (0.0, 4.0)
 _STEPS = 100_000
 # How old the evidence of a verdict may be.
 _VERDICT_S = 6
-# No verdict rests on what was heard before more than half of the fleet was, and so soon after that.
-_REGAINED_S = 3
+# No verdict rests on what was heard before more than half of the fleet was, and so soon after that:
+# a round of probes and a roll call take as long.
+_REGAINED_S = 1.5
 _STEPPING = (JobState.RUNNING, JobState.STALLED)
 KINDS = (
     *("one", "flapping", "heals partly", "heals slowly"),
@@ -173,7 +174,7 @@ class _Play:
         most = [
             2 * (self.cluster.shape.nodes - count) > self.cluster.shape.nodes for count in behind
         ]
-        return all(most[: 2 * _REGAINED_S]) if most[0] else any(most)
+        return all(most[: round(2 * _REGAINED_S)]) if most[0] else any(most)
 
     # --- what is seen ----------------------------------------------------------------------------
 
@@ -217,8 +218,12 @@ class _Play:
             if self._could_go_on(job):
                 again = self.cluster.ranks_of[job.name].completed.values()
                 self.outcome.made_again += sum(len(made) - 1 for made in again)
-            if job.state not in _STEPPING:
+            if job.state not in _STEPPING and self._can_step(job):
                 self.outcome.left.append(f"{job.name} is {job.state.value}: {job.reason}")
+
+    def _can_step(self, job: JobRecord) -> bool:
+        """Return whether enough launchers of a job are on nodes that have power."""
+        return len(job.launchers.keys() - self._dead) >= job.spec.nodes_min
 
 
 def play(seed: int, *, few: bool) -> CutOutcome:
