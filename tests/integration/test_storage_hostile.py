@@ -179,7 +179,7 @@ def test_of_two_jobs_on_one_path_the_one_that_is_overtaken_hears_of_the_other(li
     theirs = beginning(3, StepKey(2, 25), job_id="demo-9", cluster="c2")
     _store(life, theirs, 40, StepKey(2, 25))
     ours = beginning(2, StepKey(1, 20))
-    with pytest.raises(RivalError, match=r"generation 3 of job demo-9 of another cluster"):
+    with pytest.raises(RivalError, match=r"generation 3 of job demo-9 of another controller"):
         move_latest(_backend(life), publication(str(life), 2, StepKey(2, 25), (), ours))
     assert _newest(life) == StepKey(3, 40)
 

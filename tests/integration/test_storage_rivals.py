@@ -37,7 +37,7 @@ async def test_the_terminal_of_the_loser_names_the_other_job(tmp_path: Path) -> 
                     said = await control.hear()
                     if isinstance(said, Notice) and "has taken over" in said.text:
                         break
-            assert "generation 7 of job demo-99 of another cluster" in said.text
+            assert "generation 7 of job demo-99 of another controller" in said.text
             assert "start it with another --persist or --job" in said.text
             (judged,) = [
                 one for one in node.jobs.judgements(()) if one.key.condition == "StorageFailing"

@@ -26,9 +26,10 @@ def newest_number(state: State, job: JobRecord) -> int:
     """Return the highest number that another journal may have given under the name of a job.
 
     One of which a refused agent tells is the number of other ranks, whose copies may come to light;
-    but no stranger has numbers grow without bound.
+    but no stranger has numbers grow, and nobody without bound.
     """
-    told = [one.generations[job.name].number for one in _refused(state, job)]
+    known_nodes = [one for one in _refused(state, job) if one.node in state.nodes]
+    told = [one.generations[job.name].number for one in known_nodes]
     known = job.generation.number + _NUMBERS_OF_TERM
     newest = max(one.first_number for one in jobs_of_name(state, job.name)) - 1
     return max(newest, *(number for number in told if number <= known), -1)
