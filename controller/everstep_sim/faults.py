@@ -229,7 +229,7 @@ class Faults:
         Ranks talk over a network of their own, unless that is cut as well: then the collectives of
         jobs on both sides fail.
         """
-        far = frozenset(others)
+        far = dict.fromkeys(sorted(others))
         for name in far:
             self.cut_pair(ALL_CHANNELS, name, CONTROLLER, for_s)
         for near in [name for name in self.names if name not in far]:
@@ -238,7 +238,7 @@ class Faults:
         for job, ranks in self.cluster.ranks_of.items() if fabric else ():
             for number in self.cluster.whole_generations(job):
                 members = frozenset(ranks.generations[number].members)
-                if members & far and members - far:
+                if members & far.keys() and members - far.keys():
                     ranks.break_collectives(number, but="")
 
     def cut_domain(self, domain: str, for_s: float) -> None:

@@ -12,6 +12,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes import quorum
 from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind
 
@@ -97,9 +98,12 @@ def _still_since_ns(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]
         return doubted_ns
     missing = {node.name for node in away}
     phases = job.generation.phases
-    # Ranks that have called in tell their own steps.
+    # Ranks that have called in tell their own steps. From a controller that may be cut off a stream
+    # looks open for many seconds that is not: there it takes the word that ranks stand still.
+    cut_off, still = quorum.may_be_cut_off(turn.state), job.generation.still
     attached = (name for name, phase in phases.items() if _tells_steps(phase))
-    told = any(name not in missing and turn.state.nodes[name].connected for name in attached)
+    there = (one for one in attached if one not in missing and turn.state.nodes[one].connected)
+    told = any(not cut_off or name in still for name in there)
     return max(job.ledger.steps[-1].end_ns, doubted_ns) if told and job.ledger.steps else None
 
 

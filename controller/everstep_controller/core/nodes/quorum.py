@@ -165,6 +165,11 @@ def asks_in_vain(state: State, node: NodeRecord) -> bool:
     return bool(node.silence.held) and 2 * state.heard_total <= expected(state)
 
 
+def may_be_cut_off(state: State) -> bool:
+    """Return whether a silence may be this controller's own: it holds some, or half is silent."""
+    return not is_small(state) and bool(state.held or 2 * len(state.silent) >= expected(state))
+
+
 def note_heard(turn: Turn) -> None:
     """Have all that is silent asked about again, when more than half of the fleet is heard again.
 

@@ -101,3 +101,32 @@ def test_it_does_not_wait_for_ever() -> None:
     (incident,) = story.incidents
     assert incident.node == "n1"
     assert story.job.state is not JobState.RUNNING
+
+
+def _trains_as_most_fall_silent() -> LongStory:
+    """Return a job of n0 and n1 in a fleet of which all but n0 fall silent; n0 says nothing."""
+    story = LongStory(12)
+    story.run()
+    story.train(1, 2, 3)
+    for number in range(1, 12):
+        story.tell(events.NodeDisconnected(f"n{number}"), after_s=0.0)
+    return story
+
+
+def test_a_controller_that_may_be_cut_off_takes_an_open_stream_for_no_word_of_missing_steps() -> (
+    None
+):
+    story = _trains_as_most_fall_silent()
+    _pass(story, 120)
+    assert story.core.state.nodes["n1"].silence.held
+    assert (story.job.state, story.incidents) == (JobState.RUNNING, [])
+
+
+def test_the_word_of_a_node_that_its_ranks_stand_still_counts_there() -> None:
+    story = _trains_as_most_fall_silent()
+    still = reports.RanksStandStill(generation=1, step=3, since_boot_ns=1, usual_ns=3 * S)
+    story.tell(events.Reported(story.origin("n0"), story.now_ns, still, "j"))
+    _pass(story, 120)
+    (incident,) = story.incidents
+    assert incident.message.startswith("no step for 12.")
+    assert "while n1 is doubtful" in incident.message
