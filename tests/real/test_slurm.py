@@ -1,5 +1,6 @@
 """Jobs under a real Slurm: one launcher a node, as srun starts them, with an agent on each node."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from real.slurm_cluster import missing
-from real.slurm_site import TIMEOUT_S, TRAINING, Site, running_site
+from real.slurm_site import ONE_KERNEL, TIMEOUT_S, TRAINING, Site, running_site
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -22,7 +23,8 @@ def _uninterrupted(folder: Path) -> dict[int, str]:
     """Return the loss of every step of a run of one process, without any of all this."""
     losses = folder / "alone.tsv"
     line = [sys.executable, str(TRAINING), "--steps", str(_STEPS), "--losses", str(losses)]
-    subprocess.run(line, check=True, capture_output=True, timeout=120)
+    environ = {**os.environ, **ONE_KERNEL}
+    subprocess.run(line, check=True, capture_output=True, timeout=120, env=environ)
     rows = (row.split("\t") for row in losses.read_text(encoding="ascii").splitlines())
     return {int(step): loss for step, loss in rows}
 
