@@ -13,8 +13,8 @@ from integration.real_fleet import RealFleet, running_fleet
 from real.ordinary_user import User, import_path, python_for_all
 from real.slurm_cluster import SlurmCluster, running_cluster
 
-# Some kernels of OpenBLAS add in another order where a rank has another share of the batch, and here
-# jobs go on with other numbers of ranks.
+# Some kernels of OpenBLAS add in another order where a rank has another share of the batch, and
+# here jobs go on with other numbers of ranks.
 ONE_KERNEL = {"OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "1"}
 TIMEOUT_S = 90
 TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
