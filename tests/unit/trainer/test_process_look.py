@@ -9,6 +9,7 @@ from everstep.launch.hangs.sources.process_look import (
     GoneError,
     ProcessLook,
     cpu_percent,
+    grown,
     look,
     owner,
     why_unreadable,
@@ -169,3 +170,21 @@ def test_a_process_that_is_not_dumpable_is_named_as_such(tmp_path: Path) -> None
     process(tmp_path, "S", uid=tmp_path.stat().st_uid + 1)
     _setting(tmp_path, "2")
     assert "not dumpable" in why_unreadable(_PID, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("before", "first", "second", "found"),
+    [
+        (100, 4000, 5000, 4900),
+        (-1, 4000, 5000, 1000),
+        # A thread with many has ended since; the others have taken memory between the two looks.
+        (90_000, 4000, 5000, 1000),
+        # One has ended between the two.
+        (90_000, 80_000, 5000, None),
+        (-1, -1, -1, None),
+    ],
+)
+def test_what_a_process_did_between_looks_is_known_where_threads_have_ended_before(
+    before: int, first: int, second: int, found: int | None
+) -> None:
+    assert grown(before, first, second) == found

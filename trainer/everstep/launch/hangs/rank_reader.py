@@ -207,9 +207,7 @@ class RankReader:
         seen = self._asked.seen
         same = seen is not None and seen.started_ticks == first.started_ticks
         before = counted(seen) if seen is not None and same else -1
-        start = before if before >= 0 else counted(first)
-        known = 0 <= start <= counted(second)
-        return counted(second) - start if known else None
+        return process_look.grown(before, counted(first), counted(second))
 
     def _native_stack(self, look: ProcessLook) -> StackFrames:
         if look.state is not ProcessState.SLEEPING or not look.syscall:

@@ -101,6 +101,15 @@ def cpu_percent(first: ProcessLook, second: ProcessLook) -> int | None:
     return max(0, round(100 * spent_s / passed_s))
 
 
+def grown(before: int, first: int, second: int) -> int | None:
+    """Return how much a count has grown since an earlier look, or between two; None: not known.
+
+    Threads that have ended since take their counts along: then the two looks alone tell.
+    """
+    start = before if 0 <= before <= second else first
+    return second - start if 0 <= start <= second else None
+
+
 def owner(pid: int, proc: Path = Path("/proc")) -> int:
     """Return whose process it is: its effective user. Raises GoneError."""
     for line in _text(proc / str(pid) / "status").splitlines():
