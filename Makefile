@@ -74,8 +74,8 @@ test-jitter: $(TORCH_READY) ## Look for races: tests of loops and sockets with h
 	EVERSTEP_TEST_JITTER=$(SEED) $(PYTEST) -m 'not real and not long' -n $(WORKERS) \
 		--dist loadgroup tests/integration tests/unit/agent tests/unit/vault
 
-# Those of the group "mounts" one after the other: in the copies of mounts that a new container gets,
-# a disk that a test has pulled lives on, and the pool of huge pages is the machine's.
+# Those of the group "mounts" one after the other: disks on loops and the pool of huge pages are the
+# machine's, and two booted machines at once are too many for it.
 test-real: $(TORCH_READY) ## Run the tests with real servers; as root, install those by apt first (WORKERS=1: one by one).
 	@.ci/install-servers
 	@mkdir -p $(REPORTS)

@@ -44,6 +44,8 @@ class Storage:
     def __init__(self, device: int, *, direct: bool) -> None:
         self._device, self._direct = device, direct
         self._hangs = False
+        self._read_to = 0
+        self._hangs_from: int | None = None
         self._held: list[bytes] = []
         self._lock = threading.Lock()
 
@@ -58,10 +60,19 @@ class Storage:
         with self._lock:
             self._hangs = True
 
+    def hang_between_steps(self, step_bytes: int) -> None:
+        """Answer the reads of the step that has begun, and nothing from the next step's first on.
+
+        All ranks of a job wait then, each in its own read: in the middle of a step, those whose
+        read was answered wait for the others. Each step reads in the next `step_bytes` of the file.
+        """
+        with self._lock:
+            self._hangs_from = (self._read_to // step_bytes + 1) * step_bytes
+
     def go_on(self) -> None:
         """Answer again, and what waits first."""
         with self._lock:
-            self._hangs = False
+            self._hangs, self._hangs_from = False, None
             held, self._held = self._held, []
             for request in held:
                 self._answer(request)
@@ -72,10 +83,18 @@ class Storage:
             with contextlib.suppress(BlockingIOError):
                 request = os.read(self._device, _REQUEST_BYTES_MAX)
                 with self._lock:
+                    self._look_at(request)
                     if self._hangs:
                         self._held.append(request)
                     else:
                         self._answer(request)
+
+    def _look_at(self, request: bytes) -> None:
+        if _IN.unpack_from(request)[1] != _READ:
+            return
+        self._read_to = _READ_IN.unpack_from(request, _IN.size)[1]
+        if self._hangs_from is not None and self._read_to >= self._hangs_from:
+            self._hangs = True
 
     def _answer(self, request: bytes) -> None:
         _, operation, unique, node, *_ = _IN.unpack_from(request)

@@ -17,6 +17,8 @@ from real.hanging_storage import NAME, SOURCE, Storage, hanging_storage
 _SCRIPT = Path(__file__).with_name("reading_ddp.py")
 _NODES = ("node-1", "node-2")
 _RANKS_PER_NODE = 2
+# What the script has between the reads of two ranks.
+_PART_BYTES = 1 << 18
 _PATIENCE_S = 120.0
 # What is restarted for a hang is so after this; storage is not.
 _HANG_PATIENCE_S = 5.0
@@ -45,7 +47,7 @@ def _hang_and_go_on(fleet: RealFleet, storage: Storage, mount: Path) -> None:
         _launch(fleet, name, mount / NAME)
     fleet.until("steps", _PATIENCE_S, lambda: fleet.job().has_step)
     _wait(fleet, _LEARNED_S)
-    storage.hang()
+    storage.hang_between_steps(len(_NODES) * _RANKS_PER_NODE * _PART_BYTES)
     begun_s = time.monotonic()
     fleet.until("reads", _PATIENCE_S, lambda: storage.held >= len(_NODES) * _RANKS_PER_NODE)
     fleet.until("a verdict", _PATIENCE_S, lambda: _hang(fleet).kind == "storage")
