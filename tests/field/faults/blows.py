@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 from field.faults import cuts, daemons, disks, operators
 from field.faults.world import Done, World
-from field.jobs.shapes import HANGING
 from field.machines.fleet import KERNEL_LOG
 
 _XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, name=python, GPU has fallen off the bus.\n"
@@ -38,7 +37,7 @@ def _freeze_rank(world: World) -> Done:
 
 def _hold_lock(world: World) -> Done:
     """Have a rank hold the interpreter's lock: a C library that waits, or one that computes."""
-    job, machine, pids = world.ranks(lambda shape: shape.script == HANGING)
+    job, machine, pids = world.ranks(lambda shape: shape.can_hold_lock)
     pid = world.chance.choice(pids)
     how = world.chance.choice(list(_HOLDS))
     send([pid], _HOLDS[how])

@@ -52,13 +52,18 @@ class Shape:
         """Return how many processes with torch it has."""
         return self.nodes * self.ranks_per_node if self.uses_torch else 0
 
+    @property
+    def can_hold_lock(self) -> bool:
+        """Return whether its ranks hold the interpreter's lock when they are told to."""
+        return self.script in (HANGING, _HANGING_DDP)
+
 
 # Of a script that checkpoints after each epoch (epochs.py).
 _EPOCH_STEPS = 25
 _CHECKPOINT = ("--checkpoint", "{out}/checkpoint.npz", "--checkpoint-every", "20")
 _PLAIN = "plain.py"
-# Runs another script, and holds the interpreter's lock when it is told to.
-HANGING = "hanging.py"
+# Run another script, and hold the interpreter's lock when they are told to.
+HANGING, _HANGING_DDP = "hanging.py", "hanging_ddp.py"
 
 SHAPES = (
     Shape("printed-steps", HANGING, (_PLAIN, *_CHECKPOINT, "--tell", "steps")),
@@ -72,8 +77,8 @@ SHAPES = (
         ranks_per_node=6, proves_restores=True,
     ),
     Shape(
-        *("evaluation", _PLAIN),
-        (*_CHECKPOINT, "--evaluate-every", "100", "--evaluate-seconds", "12"),
+        *("evaluation", HANGING),
+        (_PLAIN, *_CHECKPOINT, "--evaluate-every", "100", "--evaluate-seconds", "12"),
         pauses_s=36.0,
     ),
     Shape(
@@ -83,8 +88,8 @@ SHAPES = (
     ),
     Shape(
         # Storage is slow, and everybody waits while rank 0 saves.
-        *("slow-save", _PLAIN),
-        (*_CHECKPOINT[:-1], "50", "--save-seconds", "6", "--tell", "steps"),
+        *("slow-save", HANGING),
+        (_PLAIN, *_CHECKPOINT[:-1], "50", "--save-seconds", "6", "--tell", "steps"),
         pauses_s=36.0,
     ),
     Shape(
@@ -94,7 +99,8 @@ SHAPES = (
         ranks_per_node=3, proves_restores=True, longer=3,
     ),
     Shape(
-        *("samples", _PLAIN), (*_CHECKPOINT, "--tell", "steps", "--samples", "/dataset/samples"),
+        *("samples", HANGING),
+        (_PLAIN, *_CHECKPOINT, "--tell", "steps", "--samples", "/dataset/samples"),
         ranks_per_node=2,
     ),
     Shape("silent", _PLAIN, (*_CHECKPOINT, "--tell", "nothing")),
@@ -104,6 +110,10 @@ SHAPES = (
         pauses_s=30.0,
     ),
     Shape("ddp", "train_ddp.py", uses_torch=True, needs="torch"),
+    Shape(
+        *("ddp-unchanged", _HANGING_DDP), (*_CHECKPOINT, "--tell", "steps"),
+        uses_torch=True, needs="torch",
+    ),
     Shape("fsdp2", "train_fsdp.py", uses_torch=True, needs="torch"),
     Shape(
         *("epochs", "epochs.py"), ("--checkpoint", "{out}/checkpoint.pt"),
