@@ -63,6 +63,9 @@ def _record(incident: admin_pb2.Incident) -> dict[str, object]:
         "message": incident.message,
         "step_before": incident.step_before,
         "step_restored": incident.step_restored if incident.has_restored else None,
+        "steps_lost": (
+            incident.step_before - incident.step_restored if incident.has_restored else None
+        ),
         "cost_s": {cost.name: cost.time_ns / 1e9 for cost in incident.costs},
         "total_s": sum(cost.time_ns for cost in incident.costs) / 1e9,
     }
