@@ -331,7 +331,6 @@ CASES: Mapping[str, Case] = MappingProxyType(
             break_it=_restarted(signal.SIGTERM, 10.0),
             rounds=1,
         ),
-        "paused": Case(what="all agents pause for 6 s", break_it=_all_paused),
         "frozen": Case(what="a node is frozen for 2.5 s", break_it=_frozen),
         "gone": Case(
             what="(a) an agent is gone, its kernel refuses: people are told",
@@ -348,6 +347,9 @@ CASES: Mapping[str, Case] = MappingProxyType(
             target_s=15.0,
             lasts_s=18.0,
         ),
+        # After those of single agents: one that fails within a minute of an outage is told as part
+        # of it.
+        "paused": Case(what="all agents pause for 6 s", break_it=_all_paused),
         "unreachable": Case(
             what='(a) the network says that a node is "unreachable"',
             break_it=_unreachable,
