@@ -332,6 +332,17 @@ def test_a_planned_restart_explains_the_one_step_that_was_made_while_it_was_wait
     assert [len(one.violations) for one in judge(planned) if one.invariant.name == name] == [found]
 
 
+@pytest.mark.parametrize(("after", "found"), [(0, 0), (1, 1)])
+def test_an_agent_that_is_away_explains_steps_made_again_after_the_last_one(
+    after: int, found: int
+) -> None:
+    away = Fault("agent-away-for-minutes", 45.0, 195.0, ("m1",), "sdk-1")
+    redone = (Redo(52.0, "sdk-1", 30, _RESULT.steps - 1 - after),)
+    seen = replace(_QUIET, faults=(*_without(_KILLED), away), redone=redone)
+    name = "redone steps are explained by a fault"
+    assert [len(one.violations) for one in judge(seen) if one.invariant.name == name] == [found]
+
+
 def test_each_invariant_has_a_planted_violation() -> None:
     assert set(PLANTED) == {one.name for one in INVARIANTS}
 

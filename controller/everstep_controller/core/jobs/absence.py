@@ -7,7 +7,7 @@ its agent is waited for, to say that its ranks have, too.
 
 from everstep_common.failures.classification import FOLLOWING, Side, side
 from everstep_common.reports import Phase
-from everstep_controller.core.jobs import incidents, membership, progress
+from everstep_controller.core.jobs import incidents, membership, progress, unsaved
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.node import NodeRecord
@@ -25,8 +25,10 @@ _LONGEST_TIMES = 4
 _MISSING_MIN_NS = 2 * _S
 _LOOK_AGAIN_NS = 5 * _S
 # Where all ranks of another member have ended well, most likely those of the absent agent have as
-# well: a restart would make steps again of a job that has none left. An upgrade is over by then.
-_ENDED_NS = 60 * _S
+# well: a restart would make steps again of a job that has none left. So its agent is waited for as
+# long as that would take: that costs at most twice what the better choice would have. For an
+# upgrade at least; and for an hour at most, where nobody knows what a script makes again.
+_ENDED_MIN_NS, _ENDED_MAX_NS = 60 * _S, 3600 * _S
 # Ranks that move away from an absent agent wait for a while at the step that is saved for it, as
 # long as their script lets them: a stop by then would cost that step and those before it.
 _HELD_NS = 60 * _S
@@ -116,7 +118,7 @@ def _patience_ns(state: State, job: JobRecord) -> int:
     if job.state not in STEPPING:
         return state.settings.agent_return_ns
     if job.generation.finished:
-        return _ENDED_NS
+        return min(max(unsaved.time_at_risk_ns(job), _ENDED_MIN_NS), _ENDED_MAX_NS)
     if _is_held(job):
         return _HELD_NS
     longest_ns = job.ledger.steps.longest_ns()

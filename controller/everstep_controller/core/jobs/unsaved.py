@@ -155,7 +155,8 @@ def obstacle(state: State, job: JobRecord) -> Obstacle:
     if away := [node for node in members if node.doubtful]:
         named = _named([node.name for node in away])
         why = f"the agent of {named} is away: {away[0].silence.doubt}"
-        return _of_agent(f"{why}; {_own_saving(state, job)}", away[0], job.generation.unsaved.move)
+        then = _end_unknown(job) or _own_saving(state, job)
+        return _of_agent(f"{why}; {then}", away[0], job.generation.unsaved.move)
     if flapping := [node for node in members if node.flaps_since_ns or not node.connected]:
         return _of_agent(
             f"the agent of {_named([node.name for node in flapping])} comes and goes", flapping[0]
@@ -166,6 +167,17 @@ def obstacle(state: State, job: JobRecord) -> Obstacle:
                 return Obstacle(f"{node.name} says: {one.finding.message}", _look_into(node))
     table = f"'everstep snapshots {job.name}'"
     return Obstacle("copies of newer ones are missing", f"{table} shows which")
+
+
+def _end_unknown(job: JobRecord) -> str:
+    """Say that only an absent agent can tell whether a job is over; "" where it has steps left."""
+    ended = list(job.generation.finished)
+    return (
+        f"all ranks on {_named(ended)} have ended well, and only that agent can say whether the "
+        f"others have: the job waits for it as long as these steps took, a minute at least"
+        if ended
+        else ""
+    )
 
 
 def _own_saving(state: State, job: JobRecord) -> str:
@@ -196,15 +208,25 @@ def _named(names: list[str]) -> str:
     return ", ".join(names[:_NAMED_MAX]) + more
 
 
-def _time_at_risk(job: JobRecord) -> str:
-    """Return how long the steps took that a failure would cost, in words."""
-    steps, known = job.ledger.steps, job.lineage.recoverable_step
+def time_at_risk_ns(job: JobRecord) -> int:
+    """Return how long the steps took that a failure would cost, as far as their times are kept."""
+    steps = job.ledger.steps
     if not steps:
-        return "0 s"
-    kept_ns = 0 if known is None else steps.ended_ns(known)
-    more = "" if kept_ns or known is None else "more than "
-    total_s = (steps[-1].end_ns - (kept_ns or steps[0].start_ns)) // _S
-    minutes, seconds = divmod(total_s, 60)
+        return 0
+    return steps[-1].end_ns - (_kept_ns(job) or steps[0].start_ns)
+
+
+def _kept_ns(job: JobRecord) -> int:
+    """Return when the recoverable step ended; 0 where that is not known."""
+    known = job.lineage.recoverable_step
+    return 0 if known is None else job.ledger.steps.ended_ns(known)
+
+
+def _time_at_risk(job: JobRecord) -> str:
+    """Return the same in words."""
+    is_longer = job.lineage.recoverable_step is not None and not _kept_ns(job)
+    more = "more than " if job.ledger.steps and is_longer else ""
+    minutes, seconds = divmod(time_at_risk_ns(job) // _S, 60)
     return f"{more}{minutes} min {seconds} s" if minutes else f"{more}{seconds} s"
 
 

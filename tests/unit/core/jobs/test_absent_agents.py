@@ -59,11 +59,11 @@ def test_an_agent_that_said_that_it_ends_is_no_cause() -> None:
     assert story.incidents[-1].cause is Cause.COLLECTIVE
 
 
-def _without_an_agent_at_its_end() -> LongStory:
+def _without_an_agent_at_its_end(steps: int = 3) -> LongStory:
     """Return a job whose first node has ended well while the agent of the other one is away."""
     story = LongStory(2)
     story.run()
-    story.train(1, 2, 3)
+    story.train(*range(1, steps + 1))
     story.tell(events.AgentLeaving("n1", "systemd asks it to end"))
     story.tell(events.NodeDisconnected("n1"))
     _finish(story, "n0")
@@ -101,6 +101,16 @@ def test_it_does_not_wait_for_ever() -> None:
     (incident,) = story.incidents
     assert incident.node == "n1"
     assert story.job.state is not JobState.RUNNING
+
+
+def test_it_waits_as_long_as_its_steps_would_take_once_more() -> None:
+    story = _without_an_agent_at_its_end(steps=3000)
+    story.job.lineage.recoverable_step = 3
+    _pass(story, 280)
+    assert not story.incidents
+    _pass(story, 60)
+    (incident,) = story.incidents
+    assert incident.node == "n1"
 
 
 def _trains_as_most_fall_silent() -> LongStory:
