@@ -162,8 +162,12 @@ def _judge_again(
     strikes = _strikes(turn, job, newest.at_ns)
     again = causes.judge(replace(evidence, outside="", past=evidence.past[:-1], strikes=strikes))
     if again.remedy is Remedy.REPLACE and newest.remedy is Remedy.RESTART:
+        outside = any(_explained_in_vain(one, again) for one in job.recovery.judgements[-2:-1])
         job.recovery.judgements[-1] = replace(
-            again, tried=newest.tried, attempt=newest.attempt and not again.explained
+            again,
+            tried=newest.tried,
+            attempt=newest.attempt and not again.explained,
+            outside=outside,
         )
         _act(turn, job, incident, again)
 

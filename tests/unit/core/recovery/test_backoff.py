@@ -279,6 +279,21 @@ def test_nor_does_it_end_a_job_on_one_node_by_what_comes_from_outside() -> None:
         story.wait_out()
 
 
+def test_nor_where_its_finding_comes_after_each_end_and_is_over_before_the_next() -> None:
+    story = Lost()
+    story.core.state.settings = replace(story.core.state.settings, mode=Mode.ADVISE)
+    story.begin("n1")
+    story.choose(None)
+    story.progress(0)
+    for _ in range(4 * story.job.spec.restarts_max):
+        story.suffer("killed", "n1", step=0)
+        assert story.state_of_job() is not JobState.ENDED, story.job.reason
+        story.find("n1", replace(XID, mode=Mode.ADVISE))
+        story.wait_out()
+        over = reports.FindingCleared(XID.component, XID.condition, "ok")
+        story.tell(events.Reported(story.origin("n1"), story.now_ns, over))
+
+
 def test_a_node_that_is_lost_minutes_later_does_not_take_the_blame_for_all_before_it() -> None:
     story = _waited_long()
     while story.now_ns < 3600 * S:
