@@ -16,6 +16,10 @@ class OwnAgents:
         self.refused = 0
         self.replaced = 0
 
+    def forget(self) -> None:
+        """Wait for each node's own agent anew: the controller takes nobody for now."""
+        self._flows_ns.clear()
+
     def __call__(self, cluster: SimulatedCluster, *, rebuilt: bool = False) -> None:
         """Fail where a stranger was taken, or halts the fleet.
 

@@ -40,7 +40,9 @@ class WhateverHappens(Invariants):
         self._no_clock_moves_the_timeline(cluster, event)
         self._budgets(cluster, event)
         self._waits(cluster)
-        if not self.old:
+        if self.old:
+            self._agents.forget()
+        else:
             self._agents(cluster, rebuilt=self.restored)
 
     def _notice_old_journal(self, cluster: SimulatedCluster, event: events.Event) -> None:
