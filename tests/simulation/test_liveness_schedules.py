@@ -212,6 +212,8 @@ def test_nobody_is_lost_who_could_be_reached_and_no_job_waits_for_ever(
 
 
 @pytest.mark.long
+# The last schedule begins within that time.
+@pytest.mark.timeout(60 * LONG_MINUTES + 300)
 @pytest.mark.parametrize("part", range(_PARTS))
 def test_as_many_schedules_as_fit_an_hour(part: int, record_property: RecordProperty) -> None:
     injected = Counter[str]()
