@@ -90,7 +90,7 @@ async def test_a_planned_restart_withdraws_what_was_granted_for_a_later_step(
         node.direct(1, hold_after=0)
         refused = await _commit(rank, 1, ahead.slot, ahead.epoch)
         assert isinstance(refused, Refused)
-        assert "restart is planned before step 1" in refused.reason
+        assert "generation ends before step 1 as planned" in refused.reason
         # Its slot is free again, and the step before which the restart comes is there.
         await node.outlet.until(lambda: (1, 0, 0, False) in node.outlet.copies())
         assert isinstance(await rank.ask(Begin(2)), Slot)

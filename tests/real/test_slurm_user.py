@@ -116,9 +116,9 @@ def test_a_signal_that_ends_no_allocation_ends_the_step_with_its_code() -> None:
         )
         (number,) = context.slurm.jobs()
         context.slurm.run("scancel", "--signal=TERM", f"{number}.0")
-        # srun tells its task's own code: left on SIGTERM.
+        # srun tells its task's own code: that of SIGTERM.
         assert user.process.wait(TIMEOUT_S) == 128 + signal.SIGTERM, user.log.read_text()
-        assert f"job {_NAME}: left on SIGTERM" in user.log.read_text()
+        assert f"job {_NAME} was ended by its user on node1" in user.log.read_text()
         context.fleet.until("its end", TIMEOUT_S, lambda: context.job(_NAME).state == "ended")
         assert context.fleet.admin.ledger(_NAME).incidents[-1].cause == "user"
 

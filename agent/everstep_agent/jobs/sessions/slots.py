@@ -145,7 +145,7 @@ class SlotSession:
             return ""
         if self._memory is not None:
             self._end_writing(self._memory)
-        return f"a restart is planned before step {message.step}, so its slot was withdrawn"
+        return f"its generation ends before step {message.step} as planned; its slot was withdrawn"
 
     def _grant_ahead(self, step: int) -> messages.CommittedAhead | None:
         """Return the slot of the next step that is snapshotted, if it is free and near enough."""
