@@ -275,6 +275,11 @@ class JournalStore:
         row = self._db.execute("SELECT min(seq) FROM snapshot").fetchone()
         return None if row[0] is None else self.snapshot(int(row[0]))
 
+    def removed_through(self) -> int:
+        """Return the newest event that is no longer kept, because a snapshot is; 0 for none."""
+        (first,) = self._db.execute("SELECT min(seq) FROM event WHERE seq > 0").fetchone()
+        return self._chain().seq if first is None else int(first) - 1
+
     def events(self, after: int, through: int | None = None) -> Iterator[StoredEvent]:
         """Yield events in order, those that were rejected among them. DamagedJournalError."""
         with self._reading():

@@ -12,7 +12,7 @@ from typing import Protocol
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import Event, EventBatch, JournaledEvent, each_event
 from everstep_controller.core.model.state import State
-from everstep_controller.journal.checksums import StoredEvent
+from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
 from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state, kind_of
 from everstep_controller.journal.store import StoredSnapshot
 
@@ -49,6 +49,10 @@ class JournalHistory(Protocol):
 
     def events(self, after: int, through: int | None = None) -> Iterator[StoredEvent]:
         """Yield events in order."""
+        ...
+
+    def removed_through(self) -> int:
+        """Return the newest event that is no longer kept, because a snapshot is; 0 for none."""
         ...
 
     def rejections(self) -> "Rejected":
@@ -188,7 +192,10 @@ class Fold:
                 self.seq = stored.seq
 
     def _restore(self, through: int | None) -> None:
-        """Load the newest snapshot that can be read and is not after ``through``."""
+        """Load the newest snapshot that can be read and is not after ``through``.
+
+        Raises DamagedJournalError where there is none, and the events before it are not kept.
+        """
         snapshot = self._history.snapshot(through)
         while snapshot is not None:
             try:
@@ -199,5 +206,9 @@ class Fold:
                 snapshot = self._history.snapshot(snapshot.seq - 1)
             else:
                 return
+        if removed := self._history.removed_through():
+            raise DamagedJournalError(
+                f"no snapshot of its state can be read, and events 1 to {removed} are not kept"
+            )
         self.core = self._core_factory(None)
         self.seq = 0

@@ -15,7 +15,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
-from everstep_controller.journal.checksums import StoredEvent
+from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
 from everstep_controller.journal.store import JournalStore, StoredSnapshot
 from everstep_controller.replay import compare
 from everstep_controller.runtime.fold import Fold, TakenApart
@@ -137,6 +137,24 @@ def test_folding_starts_from_the_newest_snapshot_that_can_be_read(tmp_path: Path
     fold = Fold(Core, store)
     assert [turn.seq for turn in fold.replay()] == [3, 4]
     assert fold.state.term == 22
+    store.close()
+
+
+@pytest.mark.parametrize("kept", [0, 2])
+def test_without_the_snapshot_that_stands_for_deleted_events_nothing_is_folded(
+    tmp_path: Path, kept: int
+) -> None:
+    """A changed bit in the page of a snapshot hides it: the rest alone is another state."""
+    store = journal(tmp_path / "j", *[ControllerStarted(str(n)) for n in range(4)])
+    store.begin()
+    store.save_snapshot(StoredSnapshot(4 - kept, 4, "0", codec.encode(State(term=20))))
+    store.delete_events(4 - kept, 5)
+    store.commit()
+    fold = Fold(Core, store)
+    assert len(list(fold.replay())) == kept
+    store.execute("DELETE FROM snapshot")
+    with pytest.raises(DamagedJournalError, match=f"events 1 to {4 - kept} are not kept"):
+        list(Fold(Core, store).replay())
     store.close()
 
 
