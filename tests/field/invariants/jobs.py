@@ -107,7 +107,9 @@ def redone_steps_are_explained(round_: Round) -> Sequence[Violation]:
         own = result is not None and result.own_checkpoints
         # Ranks that stop after a planned step may have made the next one while it was saved.
         in_flight = first.from_step == first.to_step
-        excuses = [Excuse.REDO, *[Excuse.OWN_REDO] * (own or in_flight)]
+        excuses = [Excuse.REDO]
+        if own or in_flight:
+            excuses.append(Excuse.OWN_REDO)
         if result is not None and first.to_step == result.steps - 1:
             # That it had made its last step only an agent could have told that was away.
             excuses.append(Excuse.UNSAVED)

@@ -27,7 +27,7 @@ _LOOK_AGAIN_NS = 5 * _S
 # Where all ranks of another member have ended well, most likely those of the absent agent have as
 # well: a restart would make steps again of a job that has none left. So its agent is waited for as
 # long as that would take: that costs at most twice what the better choice would have. For an
-# upgrade at least; and for an hour at most, where nobody knows what a script makes again.
+# upgrade at least, as for a script that makes no snapshots; and for an hour at most.
 _ENDED_MIN_NS, _ENDED_MAX_NS = 60 * _S, 3600 * _S
 # Ranks that move away from an absent agent wait for a while at the step that is saved for it, as
 # long as their script lets them: a stop by then would cost that step and those before it.

@@ -64,8 +64,12 @@ def _is_wanted(job: JobRecord) -> bool:
     after = -1 if known is None else known
     if after < job.snapshot_costs.step <= last:
         return True
-    taken = bool(job.snapshot_costs.newest_ns) or restore_point.has_state(job)
-    return taken and bool(job.generation.doubtful) and _next_snapshot(job, after) <= last
+    away = bool(job.generation.doubtful)
+    return away and _has_snapshots(job) and _next_snapshot(job, after) <= last
+
+
+def _has_snapshots(job: JobRecord) -> bool:
+    return bool(job.snapshot_costs.newest_ns) or restore_point.has_state(job)
 
 
 def _next_snapshot(job: JobRecord, after: int) -> int:
@@ -172,11 +176,11 @@ def obstacle(state: State, job: JobRecord) -> Obstacle:
 def _end_unknown(job: JobRecord) -> str:
     """Say that only an absent agent can tell whether a job is over; "" where it has steps left."""
     ended = list(job.generation.finished)
+    if not ended:
+        return ""
     return (
         f"all ranks on {_named(ended)} have ended well, and only that agent can say whether the "
-        f"others have: the job waits for it as long as these steps took, a minute at least"
-        if ended
-        else ""
+        "others have: the job waits for it as long as these steps took, a minute to an hour"
     )
 
 
@@ -209,9 +213,12 @@ def _named(names: list[str]) -> str:
 
 
 def time_at_risk_ns(job: JobRecord) -> int:
-    """Return how long the steps took that a failure would cost, as far as their times are kept."""
+    """Return how long the steps took that a failure would cost, as far as their times are kept.
+
+    0 of a script that makes no snapshots: where it goes on is its own business.
+    """
     steps = job.ledger.steps
-    if not steps:
+    if not steps or not _has_snapshots(job):
         return 0
     return steps[-1].end_ns - (_kept_ns(job) or steps[0].start_ns)
 

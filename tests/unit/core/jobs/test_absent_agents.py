@@ -105,10 +105,18 @@ def test_it_does_not_wait_for_ever() -> None:
 
 def test_it_waits_as_long_as_its_steps_would_take_once_more() -> None:
     story = _without_an_agent_at_its_end(steps=3000)
-    story.job.lineage.recoverable_step = 3
+    story.job.lineage.recoverable_step, story.job.snapshot_costs.newest_ns = 3, [S]
     _pass(story, 280)
     assert not story.incidents
     _pass(story, 60)
+    (incident,) = story.incidents
+    assert incident.node == "n1"
+
+
+def test_a_script_without_snapshots_is_begun_again_after_a_minute_however_long_it_ran() -> None:
+    story = _without_an_agent_at_its_end(steps=3000)
+    story.job.lineage.recoverable_step = None
+    _pass(story, 90)
     (incident,) = story.incidents
     assert incident.node == "n1"
 
