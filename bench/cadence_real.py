@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from everstep_proto.generated import admin_pb2
+
 sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from cadence_rows import Cell, Row, Run
@@ -71,7 +73,9 @@ def _result(fleet: RealFleet, faults: int, known_s: float) -> tuple[Run, float]:
         if steps[-1].ended_s > known_s
     )
     unsaved = sum(steps[-1].unsaved for steps in told)
-    every = fleet.admin.job(JOB).cadence.every
+    every = fleet.admin.call(
+        lambda stub: stub.GetJob, admin_pb2.GetJobRequest(job=JOB)
+    ).cadence.every
     return Run(lost, stalled_s / trained_s, every, unsaved), statistics.median(stalls)
 
 

@@ -24,7 +24,7 @@ sys.path.append(str(Path(__file__).parent.parent / "tests"))
 
 from liveness_rows import Round, Row
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import AdminError, list_nodes
 from everstep_cli.demo import reaper
 from everstep_proto.generated import admin_pb2
 from integration.certified_places import certified_places
@@ -73,8 +73,10 @@ class World:
 
     def _whole(self) -> bool:
         try:
-            nodes = self.fleet.admin.nodes().nodes
-            findings = self.fleet.admin.findings("").findings
+            nodes = list_nodes(self.fleet.admin).nodes
+            findings = self.fleet.admin.call(
+                lambda stub: stub.ListFindings, admin_pb2.ListFindingsRequest()
+            ).findings
         except AdminError:
             return False
         there = [node for node in nodes if node.connected and node.state in _FINE]
@@ -87,7 +89,9 @@ class World:
 
         def asked() -> bool:
             with suppress(AdminError):
-                found[:] = self.fleet.admin.events("", _EVENTS_MAX, False)
+                found[:] = self.fleet.admin.stream(
+                    lambda stub: stub.WatchEvents, admin_pb2.WatchEventsRequest(limit=_EVENTS_MAX)
+                )
                 return True
             return False
 

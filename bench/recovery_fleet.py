@@ -14,7 +14,7 @@ from processes import free_port
 from vault_nodes import RANK_PATH
 from vault_peers import python
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import AdminError, list_nodes
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_admin import GrpcAdmin, connect
 from everstep_cli.demo.processes import Child, OwnedProcesses
@@ -124,12 +124,17 @@ class Fleet:
     def ledger(self) -> admin_pb2.Ledger:
         """Return the ledger of the job."""
         with self._admin() as admin:
-            return admin.ledger(JOB)
+            return admin.call(lambda stub: stub.GetLedger, admin_pb2.GetLedgerRequest(job=JOB))
 
     def faults_told(self) -> list[int]:
         """Return when the controller stopped the job for a fault, each time."""
         with self._admin() as admin:
-            told = list(admin.events(JOB, 1000, follow=False))
+            told = list(
+                admin.stream(
+                    lambda stub: stub.WatchEvents,
+                    admin_pb2.WatchEventsRequest(subject=JOB, limit=1000),
+                )
+            )
         return [event.at_ns for event in told if event.reason == "JobFault"]
 
     def node_of(self, pid: int) -> str:
@@ -146,7 +151,7 @@ class Fleet:
     def _healthy(self) -> bool:
         try:
             with self._admin() as admin:
-                states = {node.node: node.state for node in admin.nodes().nodes}
+                states = {node.node: node.state for node in list_nodes(admin).nodes}
         except AdminError:
             return False
         return all(

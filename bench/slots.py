@@ -99,7 +99,9 @@ def _train(seconds: float, step: str) -> _Window:
         whole = told.read_text(encoding="ascii").rpartition("\n")[0]
         address, secret = f"127.0.0.1:{port}", secret_file(folder)
         with connect(Connection(address=address, secret_file=secret, timeout_s=5.0)) as admin:
-            cadence = admin.snapshots(_JOB).cadence
+            cadence = admin.call(
+                lambda stub: stub.GetSnapshots, admin_pb2.GetSnapshotsRequest(job=_JOB)
+            ).cadence
     lines = [json.loads(line) for line in whole.splitlines()][_WARMUP_STEPS:]
     if not lines:
         raise SystemExit("the rank made no step")

@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 import grpc
+from google.protobuf.message import Message
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
 from everstep_cli.client.connection import Connection
@@ -16,7 +18,15 @@ from fakes.cli_fleet import EVENTS, FINDING, INCIDENT, JOB, LEDGER, NOW_NS
 
 __all__ = ["EVENTS", "FINDING", "JOB", "LEDGER", "NOW_NS", "FakeAdmin"]
 
-_OWN_CALL = "a command that makes its own call is tried with a real controller"
+
+class _Names:
+    """Stands where the stub stands: each of its calls is its name."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+_NAMES = _Names()
 
 
 class FakeAdmin:
@@ -52,7 +62,8 @@ class FakeAdmin:
         request: Request,
         about: str = "",
     ) -> Reply:
-        raise AssertionError(_OWN_CALL)
+        answer = self._answers()[cast("str", method(cast("AdminStub", _NAMES)))]
+        return cast("Reply", answer(request))
 
     def stream(
         self,
@@ -62,7 +73,63 @@ class FakeAdmin:
         *,
         endless: bool = False,
     ) -> Iterator[Reply]:
-        raise AssertionError(_OWN_CALL)
+        stream = self._streamed()[cast("str", method(cast("AdminStub", _NAMES)))]
+        yield from cast("Iterator[Reply]", stream(request))
+
+    def _answers(self) -> dict[str, Callable[..., Message]]:
+        return {
+            "ListNodes": self._selected_nodes,
+            "GetNode": lambda asked: self.node(asked.node),
+            "ListFindings": lambda asked: self.findings(asked.node),
+            "ListIncidents": lambda asked: self.incidents(open_only=asked.open),
+            "Why": lambda asked: self.why(asked.name),
+            "ListJobs": lambda _: self.jobs(),
+            "GetJob": lambda asked: self.job(asked.job),
+            "GetLedger": lambda asked: self.ledger(asked.job),
+            "GetSlowness": lambda asked: self.slowness(asked.job),
+            "GetFleetLedger": lambda asked: self.fleet_ledger(asked.period, asked.periods),
+            "GetController": lambda _: self.controller(),
+            "GetSnapshots": lambda asked: self.snapshots(asked.job),
+            "ForgetJob": lambda order: self.forget(order.job),
+            "Isolate": lambda order: self.isolate(order.node, order.reason),
+            "RemoveNode": lambda order: self.remove_node(order.node, order.reason),
+            "DeclareLost": lambda order: self.declare_lost(order.node, order.reason),
+            "Drain": lambda order: self.drain(order.node, order.reason),
+            "RestartJob": lambda order: self.restart(order.job, _step(order), order.reason),
+            "StopJob": lambda order: self.stop(order.job, _step(order), order.reason),
+            "CancelRestart": lambda order: self.cancel_restart(order.job, order.reason),
+            "AddMaintenance": self.add_maintenance,
+            "CancelMaintenance": lambda order: self.cancel_maintenance(order.window),
+            "ListMaintenance": lambda asked: self.maintenance(asked.all),
+            "Release": lambda order: self.release(order.node, order.reason, order.accepted),
+            "Pause": lambda order: self.pause(order.subject, order.reason),
+            "Resume": lambda order: self.resume(order.subject),
+            "Inject": lambda order: self.inject(
+                order.node, order.spec, order.duration_ns / 1e9, order.reason
+            ),
+            "ClearInjections": lambda order: self.clear_injections(order.node, order.injection),
+            "ListInjections": lambda asked: self.injections(asked.node),
+        }
+
+    def _streamed(self) -> dict[str, Callable[..., Iterator[Message]]]:
+        return {
+            "WatchEvents": lambda asked: self.events(
+                asked.subject, asked.limit, asked.follow, _since(asked)
+            ),
+            "ListCopies": lambda asked: self.copies(
+                asked.job, asked.step if asked.HasField("step") else None, asked.node
+            ),
+            "ReadLogs": lambda asked: self.logs(
+                asked.job, asked.rank if asked.HasField("rank") else None, follow=asked.follow
+            ),
+            "InspectJob": lambda asked: self.inspect(asked.job),
+        }
+
+    def _selected_nodes(self, request: admin_pb2.ListNodesRequest) -> admin_pb2.ListNodesReply:
+        asked = admin_pb2.ListNodesRequest()
+        asked.CopyFrom(request)
+        asked.page_nodes = 0
+        return self.nodes(asked if asked.ListFields() else None)
 
     def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
         self._fail()
@@ -295,3 +362,13 @@ class FakeAdmin:
     def _fail(self) -> None:
         if self.trouble is not None:
             raise self.trouble
+
+
+def _step(order: admin_pb2.RestartJobRequest | admin_pb2.StopJobRequest) -> int | None:
+    return order.at_step if order.HasField("at_step") else None
+
+
+def _since(asked: admin_pb2.WatchEventsRequest) -> RequestedTime | None:
+    if not asked.since_ns and not asked.within_ns:
+        return None
+    return RequestedTime(asked.since_ns or None, asked.within_ns)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import AdminError, list_nodes
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_admin import GrpcAdmin, connect
 from everstep_cli.demo import reaper
@@ -171,7 +171,7 @@ class RealFleet:
     def healthy(self) -> bool:
         """Return whether every node is, and takes launchers."""
         try:
-            states = {node.node: node.state for node in self.admin.nodes().nodes}
+            states = {node.node: node.state for node in list_nodes(self.admin).nodes}
         except AdminError:
             return False
         sockets = [self.folder / name / "run" / "agent.sock" for name in self.nodes]
@@ -182,16 +182,33 @@ class RealFleet:
     def job(self) -> admin_pb2.JobSummary:
         """Return the job as the controller tells it; an empty one while it cannot be asked."""
         try:
-            return self.admin.job(JOB).summary
+            return self.sheet(JOB).summary
         except AdminError:
             return admin_pb2.JobSummary()
 
     def recoverable_step(self) -> int:
         """Return the newest recoverable step as the controller tells it; 0 for none."""
         try:
-            return self.admin.job(JOB).recoverable_step
+            return self.sheet(JOB).recoverable_step
         except AdminError:
             return 0
+
+    def sheet(self, job: str) -> admin_pb2.JobDetail:
+        """Return everything known of a job. Raises AdminError."""
+        return self.admin.call(lambda stub: stub.GetJob, admin_pb2.GetJobRequest(job=job))
+
+    def ledger(self, job: str) -> admin_pb2.Ledger:
+        """Return where the time of a job went. Raises AdminError."""
+        return self.admin.call(lambda stub: stub.GetLedger, admin_pb2.GetLedgerRequest(job=job))
+
+    def detail(self, node: str) -> admin_pb2.NodeDetail:
+        """Return everything known of a node. Raises AdminError."""
+        return self.admin.call(lambda stub: stub.GetNode, admin_pb2.GetNodeRequest(node=node))
+
+    def findings(self, node: str = "") -> Sequence[admin_pb2.FindingLine]:
+        """Return the open findings of a node, or of all. Raises AdminError."""
+        request = admin_pb2.ListFindingsRequest(node=node)
+        return self.admin.call(lambda stub: stub.ListFindings, request).findings
 
     def step(self) -> int:
         """Return the newest step that any rank has written down."""

@@ -76,7 +76,7 @@ def test_ranks_without_an_agent_move_to_a_spare_where_automation_may(number: int
         fleet.until("the next generation", _PATIENCE_S, lambda: 2 in fleet.first_steps())
         first = fleet.first_steps()[2]
         assert first > kept + 100, fleet.everstep("job", JOB).stdout
-        moved = next(one for one in fleet.admin.job(JOB).incidents if one.cause == "drain")
+        moved = next(one for one in fleet.sheet(JOB).incidents if one.cause == "drain")
         assert f"the agent of {member} is away, and a spare takes its place" in moved.message
         # Losses that are computed twice are compared to the bit.
         fleet.until("saved steps", _PATIENCE_S, lambda: fleet.recoverable_step() > first + 100)

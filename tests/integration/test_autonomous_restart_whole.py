@@ -45,12 +45,12 @@ def test_a_job_of_one_node_outlives_its_controller_and_is_adopted() -> None:
         assert _generations(fleet) == [1, 2]
         steps = sorted(fleet.losses())
         assert steps == list(range(steps[0], steps[0] + _LAST))
-        detail = fleet.admin.job(JOB)
+        detail = fleet.sheet(JOB)
         assert detail.restarts == 1
         (incident,) = detail.incidents
         assert incident.plan == "in_place"
         assert incident.over_ns > incident.onset_ns
-        ledger = fleet.admin.ledger(JOB)
+        ledger = fleet.ledger(JOB)
         assert sum(one.time_ns for one in ledger.categories) == ledger.wall_ns
         replayed = fleet.replay()
         assert replayed.returncode == 0, json.dumps(replayed.stdout + replayed.stderr)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import AdminError, list_nodes
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 _SCRIPT = Path(__file__).with_name("failing_script.py")
@@ -18,7 +18,7 @@ def _ended(fleet: RealFleet) -> bool:
 
 def _verdicts(fleet: RealFleet) -> list[str]:
     try:
-        return [incident.verdict for incident in fleet.admin.job(JOB).incidents]
+        return [incident.verdict for incident in fleet.sheet(JOB).incidents]
     except AdminError:
         return []
 
@@ -28,7 +28,7 @@ def test_a_script_that_fails_twice_at_the_same_step_is_stopped_and_its_exception
     with running_fleet("node-1", "node-2") as fleet:
         fleet.launch_script([str(_SCRIPT), "exception"])
         fleet.until("the end", 90, lambda: _ended(fleet))
-        assert fleet.admin.job(JOB).restarts == 1
+        assert fleet.sheet(JOB).restarts == 1
         assert _BAD_BATCH in fleet.job().reason
         assert "the script or its data is at fault" in fleet.job().reason
         assert [_BAD_BATCH in verdict for verdict in _verdicts(fleet)] == [True]
@@ -53,10 +53,10 @@ def test_what_the_program_does_twice_at_the_same_step_ends_its_job(mode: str, wo
     with running_fleet("node-1", "node-2") as fleet:
         fleet.launch_script([str(_SCRIPT), mode])
         fleet.until("the end", 90, lambda: _ended(fleet))
-        assert fleet.admin.job(JOB).restarts == 1
+        assert fleet.sheet(JOB).restarts == 1
         assert words in fleet.job().reason
         assert {child.process.poll() for child in fleet.launchers.values()} == {1}
-        assert {node.state for node in fleet.admin.nodes().nodes} == {"healthy"}
+        assert {node.state for node in list_nodes(fleet.admin).nodes} == {"healthy"}
         assert fleet.replay().returncode == 0
 
 
@@ -65,12 +65,12 @@ def test_a_script_that_exits_twice_before_its_first_step_is_stopped_with_its_las
     with running_fleet("node-1", "node-2") as fleet:
         fleet.launch_script([str(_SCRIPT), "refuses"])
         fleet.until("the end", 90, lambda: _ended(fleet))
-        assert fleet.admin.job(JOB).restarts == 1
+        assert fleet.sheet(JOB).restarts == 1
         reason = fleet.job().reason
         assert 'exited 1 ("no configuration for this cluster"), the same as generation 1' in reason
         assert "the script ends itself" in reason
         assert {child.process.poll() for child in fleet.launchers.values()} == {1}
-        assert {node.state for node in fleet.admin.nodes().nodes} == {"healthy"}
+        assert {node.state for node in list_nodes(fleet.admin).nodes} == {"healthy"}
         assert fleet.replay().returncode == 0
 
 
@@ -84,7 +84,7 @@ def test_data_that_makes_a_loss_nan_is_left_out_after_a_rollback() -> None:
         batches = [int(trained[step].split(":")[0]) for step in range(20)]
         assert batches == [*range(12), *range(13, 21)]
         assert float(trained[19].split(":")[1]) == sum(batches)
-        (incident,) = fleet.admin.job(JOB).incidents
+        (incident,) = fleet.sheet(JOB).incidents
         assert incident.cause == "rollback"
         # The ranks do not wait for each other: the other one may have been behind.
         assert incident.step_restored <= 11

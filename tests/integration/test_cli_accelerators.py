@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import AdminError, list_nodes
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_admin import connect
 from everstep_cli.demo.processes import OwnedProcesses
@@ -58,7 +58,7 @@ def _accelerators(address: str) -> str:
     with connect(Connection(address=address)) as admin:
         while time.monotonic() < deadline:
             with suppress(AdminError):
-                shown = [node.accelerators for node in admin.nodes().nodes]
+                shown = [node.accelerators for node in list_nodes(admin).nodes]
                 if any("Ascend" in text for text in shown):
                     return shown[0]
             time.sleep(0.2)

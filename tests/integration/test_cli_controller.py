@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import AdminError, list_nodes
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_admin import connect
 from everstep_cli.demo.processes import OwnedProcesses
@@ -52,7 +52,7 @@ def _wait_until_healthy(address: str) -> None:
     with connect(Connection(address=address)) as admin:
         while time.monotonic() < deadline:
             with suppress(AdminError):
-                if [node.state for node in admin.nodes().nodes] == ["healthy"]:
+                if [node.state for node in list_nodes(admin).nodes] == ["healthy"]:
                     return
             time.sleep(0.2)
     raise AssertionError("the node did not become healthy")

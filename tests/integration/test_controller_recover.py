@@ -13,6 +13,7 @@ from everstep_cli.demo.processes import Child
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.journal.codec import decode_actions, decode_event
 from everstep_controller.journal.store import JournalStore
+from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 NODES = ("node-1", "node-2")
@@ -36,14 +37,18 @@ def put_back(old: Path, journal: Path) -> None:
 
 def halted(fleet: RealFleet) -> str:
     try:
-        return fleet.admin.controller().halted
+        return fleet.admin.call(
+            lambda stub: stub.GetController, admin_pb2.GetControllerRequest()
+        ).halted
     except AdminError:
         return ""
 
 
 def acts(fleet: RealFleet) -> bool:
     try:
-        return not fleet.admin.controller().halted
+        return not fleet.admin.call(
+            lambda stub: stub.GetController, admin_pb2.GetControllerRequest()
+        ).halted
     except AdminError:
         return False
 
@@ -130,10 +135,12 @@ def test_a_job_survives_an_old_journal(lose: Callable[[RealFleet, Path], None]) 
     with running_fleet(*NODES) as fleet:
         old = fleet.folder / "old.sqlite"
         lose(fleet, old)
-        known = fleet.admin.controller().term
+        known = fleet.admin.call(
+            lambda stub: stub.GetController, admin_pb2.GetControllerRequest()
+        ).term
         generation = max(fleet.first_steps())
-        fleet.until("a recoverable step", 30, lambda: fleet.admin.job(JOB).has_recoverable)
-        recoverable = fleet.admin.job(JOB).recoverable_step
+        fleet.until("a recoverable step", 30, lambda: fleet.sheet(JOB).has_recoverable)
+        recoverable = fleet.sheet(JOB).recoverable_step
         fleet.end_controller(signal.SIGTERM)
         put_back(old, fleet.journal)
         fleet.start_controller()
@@ -143,7 +150,9 @@ def test_a_job_survives_an_old_journal(lose: Callable[[RealFleet, Path], None]) 
 
         fleet.start_controller("recover")
         fleet.until("the end of the recovery", 60, lambda: acts(fleet))
-        term = fleet.admin.controller().term
+        term = fleet.admin.call(
+            lambda stub: stub.GetController, admin_pb2.GetControllerRequest()
+        ).term
         assert term > known
         fleet.until("new steps", 60, lambda: fleet.step() > reached + 40)
         fleet.until("a running job", 30, lambda: fleet.job().state == "running")
@@ -159,7 +168,7 @@ def test_a_job_on_one_node_that_fails_while_the_controller_is_halted_is_restarte
     with running_fleet("node-1") as fleet:
         old = fleet.folder / "old.sqlite"
         before_the_job(fleet, old)
-        fleet.until("a recoverable step", 30, lambda: fleet.admin.job(JOB).has_recoverable)
+        fleet.until("a recoverable step", 30, lambda: fleet.sheet(JOB).has_recoverable)
         fleet.end_controller(signal.SIGTERM)
         put_back(old, fleet.journal)
         fleet.start_controller()

@@ -63,7 +63,7 @@ def _wait(seconds: float) -> None:
 def _judge(fleet: RealFleet, steps: int) -> None:
     assert fleet.job().reason == f"all ranks ended well after step {steps - 1}", fleet.logs()
     assert sorted(fleet.losses()) == list(range(steps))
-    ledger = fleet.admin.ledger(JOB)
+    ledger = fleet.ledger(JOB)
     assert sum(category.time_ns for category in ledger.categories) == ledger.wall_ns
     assert len(ledger.incidents) >= 2
     # One that is killed may not have written down yet what it decided last.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep_cli.client.admin import list_nodes
 from fakes.nvml import FakeDriver
 from integration.real_fleet import JOB, Place, RealFleet, running_fleet
 
@@ -40,8 +41,8 @@ def fleet(drivers: dict[str, FakeDriver]) -> Iterator[RealFleet]:
 def _findings(fleet: RealFleet) -> set[tuple[str, str]]:
     return {
         (node.node, finding.condition)
-        for node in fleet.admin.nodes().nodes
-        for finding in fleet.admin.node(node.node).findings
+        for node in list_nodes(fleet.admin).nodes
+        for finding in fleet.detail(node.node).findings
         if finding.owner == "controller"
     }
 
@@ -57,7 +58,7 @@ def test_a_low_clock_is_told_with_its_numbers_and_the_command_that_swaps_the_nod
     drivers[low].set(1, sm_clock=1230)
     fleet.until("it is found", 400, lambda: (low, _LOW) in _findings(fleet))
     assert _findings(fleet) == {(low, _LOW)}
-    detail = fleet.admin.node(low)
+    detail = fleet.detail(low)
     (found,) = [one for one in detail.findings if one.condition == _LOW]
     assert "0000:3c:00.0: SM clock 1,230 MHz beside 1,980 MHz of 7 peers since 2" in found.evidence
     assert f"everstep drain {low} --reason" in detail.swap_plan

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep_cli.client.admin import list_nodes
 from fakes.nvml import FakeDriver
 from integration.real_fleet import JOB, Place, RealFleet, running_fleet
 
@@ -69,8 +70,8 @@ def _lose_rank(fleet: RealFleet, drivers: dict[str, FakeDriver]) -> str:
 def _findings(fleet: RealFleet) -> set[tuple[str, str]]:
     return {
         (node.node, finding.condition)
-        for node in fleet.admin.nodes().nodes
-        for finding in fleet.admin.node(node.node).findings
+        for node in list_nodes(fleet.admin).nodes
+        for finding in fleet.detail(node.node).findings
     }
 
 
@@ -98,7 +99,7 @@ def test_a_spare_takes_the_place_of_a_node_whose_gpu_does_not_become_free(
     impatient.until("it is told", 60, lambda: (member, "GpuMemoryLeft") in _findings(impatient))
     why = impatient.everstep("why", JOB).stdout
     assert "memory of its devices is still in use: gpu/0000:3b:00.0" in why
-    states = {node.node: node.state for node in impatient.admin.nodes().nodes}
+    states = {node.node: node.state for node in list_nodes(impatient.admin).nodes}
     assert states[member] == "suspect"
     drivers[member].set(0, memory_used=0)
     drivers[member].set_processes(0, [])

@@ -21,15 +21,15 @@ _PATIENCE_S = 60
 
 def _injected(fleet: RealFleet) -> set[str]:
     """Return the open conditions that say they were injected; the machine may have real ones."""
-    return {one.condition for one in fleet.admin.findings("n0").findings if one.injected}
+    return {one.condition for one in fleet.findings("n0") if one.injected}
 
 
 def _kernel_messages(fleet: RealFleet) -> list[str]:
-    return list(fleet.admin.node("n0").kernel_messages)
+    return list(fleet.detail("n0").kernel_messages)
 
 
 def _state(fleet: RealFleet) -> str:
-    return fleet.admin.node("n0").summary.state
+    return fleet.detail("n0").summary.state
 
 
 def _injection(fleet: RealFleet, number: int) -> str:
@@ -106,7 +106,7 @@ def test_what_cannot_be_injected_is_refused_with_a_sentence() -> None:
 
 
 def _connected(fleet: RealFleet) -> bool:
-    return fleet.admin.node("n0").summary.connected
+    return fleet.detail("n0").summary.connected
 
 
 def test_a_driver_that_is_made_to_hang_is_found_and_answers_again(tmp_path: Path) -> None:

@@ -52,6 +52,6 @@ def test_a_launcher_that_hung_past_its_jobs_end_is_told_so_when_the_next_job_run
         assert late.process.poll() == 1
         said = late.log.read_text(encoding="utf-8")
         assert "it ended while this launcher was away (ended by its user on node-1)" in said
-        job = fleet.admin.job(JOB)
+        job = fleet.sheet(JOB)
         assert (list(job.summary.members), job.restarts) == (["node-1", "node-3"], 0)
         assert fleet.replay().returncode == 0

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from everstep_cli.client.admin import AdminError
+from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 _TIMEOUT_S = 60
@@ -55,7 +56,7 @@ def _well(fleet: RealFleet) -> bool:
 
 def _recoverable(fleet: RealFleet) -> int:
     try:
-        sheet = fleet.admin.job(JOB)
+        sheet = fleet.sheet(JOB)
     except AdminError:
         return -1
     return sheet.recoverable_step if sheet.has_recoverable else -1
@@ -127,7 +128,9 @@ def test_it_begins_anew_where_its_user_wants_so_and_for_another_token(how: str) 
 
 
 def _held(fleet: RealFleet) -> bool:
-    return any(fleet.admin.copies(JOB, None, ""))
+    return any(
+        fleet.admin.stream(lambda stub: stub.ListCopies, admin_pb2.ListCopiesRequest(job=JOB))
+    )
 
 
 @pytest.mark.timeout(240)

@@ -65,7 +65,7 @@ def test_each_category_is_what_five_scripts_have_written_down_of_themselves() ->
         assert [one.exit_code for one in launchers] == [0] * len(_SEEDS), fleet.logs()
         for seed in _SEEDS:
             history, late_ns = _history(fleet.folder / f"diary-{seed}")
-            ledger = fleet.admin.ledger(f"script-{seed}")
+            ledger = fleet.ledger(f"script-{seed}")
             assert (len(history.killed_ns), ledger.failures) == (2, 2), fleet.logs()
             told, true = _told(ledger), _true(history)
             assert differences(told, true, late_ns) == {}, (seed, late_ns, told, true)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from everstep_cli.client.admin import list_nodes
 from everstep_cli.demo.processes import Child
 from integration.real_fleet import RealFleet, running_fleet
 
@@ -106,13 +107,13 @@ def test_a_stopped_agent_hangs_also_when_its_stream_has_ended_and_a_killed_one_i
 
 
 def _found(fleet: RealFleet) -> set[tuple[str, str]]:
-    found = fleet.admin.findings("").findings
+    found = fleet.findings()
     return {(one.node, one.condition) for one in found if one.condition.startswith("Agent")}
 
 
 def _is_open(fleet: RealFleet, name: str) -> bool:
-    return next(node.connected for node in fleet.admin.nodes().nodes if node.node == name)
+    return next(node.connected for node in list_nodes(fleet.admin).nodes if node.node == name)
 
 
 def _connected(fleet: RealFleet) -> bool:
-    return all(node.connected for node in fleet.admin.nodes().nodes)
+    return all(node.connected for node in list_nodes(fleet.admin).nodes)

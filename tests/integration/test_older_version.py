@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.frames import encode
-from everstep_proto.generated import fleet_pb2
+from everstep_proto.generated import admin_pb2, fleet_pb2
 from fakes.agent_stream import agent_stream
 from fakes.controllers import start_controller
 from integration.certified_places import certified_places, here
@@ -40,7 +40,12 @@ def _is_unharmed(fleet: RealFleet) -> None:
     before = fleet.job().step
     fleet.until("more steps", 60, lambda: fleet.job().step > before + 10)
     assert fleet.job().generation == 1, fleet.logs()
-    assert fleet.admin.snapshots(JOB).cadence.skipped == 0, fleet.logs()
+    assert (
+        fleet.admin.call(
+            lambda stub: stub.GetSnapshots, admin_pb2.GetSnapshotsRequest(job=JOB)
+        ).cadence.skipped
+        == 0
+    ), fleet.logs()
     log = fleet.agents["node-1"].log.read_text()
     assert len(re.findall(r"connected to the controller", log)) == 1
     assert "Traceback" not in log
@@ -53,7 +58,7 @@ def _train(fleet: RealFleet) -> None:
 
 
 def _findings(fleet: RealFleet) -> dict[str, str]:
-    return {line.component: line.message for line in fleet.admin.findings("").findings}
+    return {line.component: line.message for line in fleet.findings()}
 
 
 def test_what_an_older_agent_lets_in_is_rejected_with_its_user_and_harms_nobody(

@@ -56,7 +56,7 @@ def test_work_that_is_more_on_one_node_is_found_marked_and_told(fleet: RealFleet
     # Nothing but the kernel is made more on a GPU; what the host takes depends on this machine.
     memory = by_work["gpu0 memory"]
     assert int(memory["node_ns"]) == pytest.approx(int(memory["partner_ns"]), rel=0.01)
-    findings = {one.condition: one for one in fleet.admin.node("node-1").findings}
+    findings = {one.condition: one for one in fleet.detail("node-1").findings}
     assert findings["PairTestSlow"].injected
 
     shown = _pair(fleet, "node-1")

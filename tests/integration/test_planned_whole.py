@@ -64,7 +64,7 @@ def _planned(fleet: RealFleet, number: int) -> admin_pb2.Incident:
     assert last.step_restored >= last.step_before, last
     # The controller may hear of a step from another rank before rank 0 has written it down.
     fleet.until("its first step", _PATIENCE_S, lambda: _began_after(fleet) == last.step_restored)
-    categories = {cost.name for cost in fleet.admin.ledger(JOB).categories if cost.time_ns}
+    categories = {cost.name for cost in fleet.ledger(JOB).categories if cost.time_ns}
     assert "planned" in categories
     assert not [name for name in categories if name.startswith("inc.")]
     return last
@@ -78,7 +78,7 @@ def _began_after(fleet: RealFleet) -> int:
 
 def _job(fleet: RealFleet) -> admin_pb2.JobDetail:
     try:
-        return fleet.admin.job(JOB)
+        return fleet.sheet(JOB)
     except AdminError:
         return admin_pb2.JobDetail()
 
@@ -97,7 +97,7 @@ def _members(fleet: RealFleet) -> list[str]:
 
 def _summary(fleet: RealFleet, node: str) -> admin_pb2.NodeSummary:
     try:
-        return fleet.admin.node(node).summary
+        return fleet.detail(node).summary
     except AdminError:
         return admin_pb2.NodeSummary()
 

@@ -14,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from everstep_cli.client.admin import list_nodes
 from everstep_common.trainer_messages import FROM_LAUNCHER, FROM_TRAINER, Attach, Join
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
+from everstep_proto.generated import admin_pb2
 from fakes.limit_messages import LimitCase, whole_cases
 from integration.counting import launch
 from integration.hostile_session import Hostile, HostileJob
@@ -92,11 +94,16 @@ def _is_unharmed(fleet: RealFleet) -> None:
     before = fleet.job().step
     fleet.until("more steps", 60, lambda: fleet.job().step > before + 10)
     assert fleet.job().generation == 1, fleet.logs()
-    assert fleet.admin.snapshots(JOB).cadence.skipped == 0, fleet.logs()
+    assert (
+        fleet.admin.call(
+            lambda stub: stub.GetSnapshots, admin_pb2.GetSnapshotsRequest(job=JOB)
+        ).cadence.skipped
+        == 0
+    ), fleet.logs()
     assert fleet.launchers["node-1"].exit_code is None
-    (node,) = fleet.admin.nodes().nodes
+    (node,) = list_nodes(fleet.admin).nodes
     assert node.state == "healthy"
-    findings = [line.message for line in fleet.admin.findings("").findings]
+    findings = [line.message for line in fleet.findings()]
     assert not [one for one in findings if "cannot be used" in one or "stream" in one], findings
     log = fleet.agents["node-1"].log.read_text()
     assert len(re.findall(r"connected to the controller", log)) == 1

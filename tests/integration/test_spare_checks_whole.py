@@ -23,7 +23,7 @@ def fleet() -> Iterator[RealFleet]:
 
 
 def _detail(fleet: RealFleet) -> admin_pb2.JobDetail:
-    return fleet.admin.job(JOB)
+    return fleet.sheet(JOB)
 
 
 def _spares(fleet: RealFleet) -> list[str]:

@@ -32,7 +32,7 @@ def test_a_job_is_restarted_at_once_for_a_rank_that_cannot_go_on_by_itself() -> 
     with running_fleet("node-1", "node-2", core_lines=("stall_timeout_s = 1.0",)) as fleet:
         _stop_a_rank(fleet)
         _ends_well(fleet)
-        (incident,) = fleet.admin.job(JOB).incidents
+        (incident,) = fleet.sheet(JOB).incidents
         assert incident.cause == "stalled"
         first = fleet.first_steps()
         assert set(first) == {1, 2}

@@ -42,7 +42,7 @@ def _said(fleet: RealFleet, node: str) -> str:
 def _planned(fleet: RealFleet) -> admin_pb2.PlannedLine | None:
     """Return what is planned; a controller that is away plans something that nobody waits for."""
     try:
-        detail = fleet.admin.job(JOB)
+        detail = fleet.sheet(JOB)
     except AdminError:
         return admin_pb2.PlannedLine()
     return detail.planned if detail.HasField("planned") else None

@@ -18,7 +18,7 @@ _NAMES = ("node-1", "node-2", "node-3", "node-4")
 
 
 def _recoverable(fleet: RealFleet) -> int:
-    return fleet.admin.job(JOB).recoverable_step if fleet.job().state == "running" else -1
+    return fleet.sheet(JOB).recoverable_step if fleet.job().state == "running" else -1
 
 
 def _said(fleet: RealFleet, generation: int) -> list[dict[str, int | bool | None]]:

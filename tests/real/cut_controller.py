@@ -16,6 +16,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from everstep_cli.client.admin import list_nodes
+from everstep_proto.generated import admin_pb2
 from integration.certified_places import certified_places
 from integration.real_fleet import TRAINING, RealFleet, running_fleet
 from real.cut_network import Network, network
@@ -44,7 +46,11 @@ def play(heard: int, count: int, folder: Path, *, lost_members: bool) -> None:
                 _cut_once(fleet, cuts, behind, few=few, withdrawn=lost_members)
                 steps = fleet.step()
                 print(f"cut {number}: {heard} of {len(NODES)} heard, at step {steps}", flush=True)
-            events = list(fleet.admin.events("", 5000, False))
+            events = list(
+                fleet.admin.stream(
+                    lambda stub: stub.WatchEvents, admin_pb2.WatchEventsRequest(limit=5000)
+                )
+            )
             told = Counter(event.reason for event in events)
             withdrawn = sum(_WITHDRAWN in event.message for event in events)
             assert list(fleet.first_steps()) == [1], fleet.logs()
@@ -82,18 +88,18 @@ def _cut_once(
 
 
 def _in_state(fleet: RealFleet, state: str) -> set[str]:
-    return {node.node for node in fleet.admin.nodes().nodes if node.state == state}
+    return {node.node for node in list_nodes(fleet.admin).nodes if node.state == state}
 
 
 def _all_back(fleet: RealFleet) -> bool:
-    nodes = fleet.admin.nodes().nodes
+    nodes = list_nodes(fleet.admin).nodes
     # A stream that ends with every cut makes a node suspect for a while, and no more.
     well = all(node.connected and node.state != "lost" and not node.doubt for node in nodes)
     return well and _FINDING not in _found(fleet)
 
 
 def _found(fleet: RealFleet) -> set[str]:
-    return {one.condition for one in fleet.admin.findings("").findings}
+    return {one.condition for one in fleet.findings()}
 
 
 def _steps_on(fleet: RealFleet) -> None:

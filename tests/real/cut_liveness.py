@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from everstep_cli.client.admin import list_nodes
+from everstep_proto.generated import admin_pb2
 from integration.certified_places import certified_places
 from integration.real_fleet import TRAINING, RealFleet, running_fleet
 from real.cut_network import Network, network
@@ -76,7 +78,12 @@ def play(case: Case, folder: Path) -> None:
                 cuts.heal()
                 fleet.until("all nodes", _PATIENCE_S, lambda: _connected(fleet))
             assert list(fleet.first_steps()) == [1], fleet.logs()
-            said = {event.reason for event in fleet.admin.events("", 5000, False)}
+            said = {
+                event.reason
+                for event in fleet.admin.stream(
+                    lambda stub: stub.WatchEvents, admin_pb2.WatchEventsRequest(limit=5000)
+                )
+            }
             assert "NodeLost" not in said, fleet.logs()
             assert not case.finding or case.finding in said, sorted(said)
     print("nobody was lost")
@@ -88,7 +95,7 @@ def _steps_on(fleet: RealFleet) -> None:
 
 
 def _connected(fleet: RealFleet) -> bool:
-    return fleet.healthy() and all(node.connected for node in fleet.admin.nodes().nodes)
+    return fleet.healthy() and all(node.connected for node in list_nodes(fleet.admin).nodes)
 
 
 if __name__ == "__main__":

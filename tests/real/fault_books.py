@@ -20,7 +20,7 @@ _WANTED = {"operator", "drain", "maintenance", "growth"}
 
 def safe_step(world: FaultWorld, *, stored: bool) -> int:
     """Return the newest step that no fault to come may cost: recoverable, or even in storage."""
-    sheet = world.fleet.admin.job(JOB)
+    sheet = world.fleet.sheet(JOB)
     return int(sheet.storage.step if stored else sheet.recoverable_step)
 
 
@@ -36,7 +36,7 @@ def check_books(world: FaultWorld, causes: Iterable[str], safe: int, *, sure: bo
     there if ranks were ``sure`` to be started again. No step up to ``safe`` was computed again.
     """
     wanted = list(causes)
-    incidents = list(world.fleet.admin.ledger(JOB).incidents)
+    incidents = list(world.fleet.ledger(JOB).incidents)
     found = {incident.cause for incident in incidents}
     assert found <= set(wanted), (incidents, world.fleet.logs())
     assert not sure or set(wanted[:1]) <= found, (incidents, world.fleet.logs())
@@ -54,7 +54,7 @@ def check_planned_books(
     causes must be there, and no others than those that are ``allowed``. Step ``safe`` was so in
     generation ``since``.
     """
-    ledger = world.fleet.admin.ledger(JOB)
+    ledger = world.fleet.ledger(JOB)
     incidents = list(ledger.incidents)
     found = {incident.cause for incident in incidents}
     assert certain <= found <= allowed, (certain, allowed, incidents, world.fleet.logs())
@@ -84,7 +84,7 @@ def _check_rest(
 
 def _stored(world: FaultWorld) -> bool:
     with suppress(AdminError):
-        return world.fleet.admin.job(JOB).storage.has_step
+        return world.fleet.sheet(JOB).storage.has_step
     return False
 
 

@@ -64,7 +64,7 @@ class FaultWorld:
     def recoverable(self) -> int:
         """Return the newest step that is recoverable without any one node; -1: none."""
         with suppress(AdminError):
-            sheet = self.fleet.admin.job(JOB)
+            sheet = self.fleet.sheet(JOB)
             return sheet.recoverable_step if sheet.has_recoverable else -1
         return -1
 
@@ -172,7 +172,7 @@ class FaultWorld:
         # One that was computed twice had the same loss, to the bit.
         assert not self.wrong(wanted), self.fleet.logs()
         assert sorted(self.fleet.losses()) == sorted(wanted)
-        ledger = self.fleet.admin.ledger(JOB)
+        ledger = self.fleet.ledger(JOB)
         assert sum(category.time_ns for category in ledger.categories) == ledger.wall_ns
         assert all(category.time_ns > 0 for category in ledger.categories)
         assert all(incident.over_ns for incident in ledger.incidents), ledger.incidents

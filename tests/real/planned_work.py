@@ -42,13 +42,18 @@ class Plan:
 
 def _drain(world: FaultWorld) -> str:
     node = world.members()[-1]
-    reply = world.fleet.admin.drain(node, "fan")
+    reply = world.fleet.admin.call(
+        lambda stub: stub.Drain, admin_pb2.DrainRequest(node=node, reason="fan")
+    )
     assert any("takes its place" in plan for plan in reply.plans), reply
     return node
 
 
 def _restart(world: FaultWorld) -> str:
-    world.fleet.admin.restart(JOB, GATE + 2, "new code")
+    world.fleet.admin.call(
+        lambda stub: stub.RestartJob,
+        admin_pb2.RestartJobRequest(job=JOB, at_step=GATE + 2, reason="new code"),
+    )
     return world.members()[-1]
 
 
@@ -66,7 +71,7 @@ def _window(world: FaultWorld, in_s: float) -> str:
     asked = admin_pb2.AddMaintenanceRequest(
         nodes=[node], in_ns=round(in_s * _S), duration_ns=600 * _S, reason="fans"
     )
-    world.fleet.admin.add_maintenance(asked)
+    world.fleet.admin.call(lambda stub: stub.AddMaintenance, asked)
     return node
 
 
@@ -145,13 +150,13 @@ def _starts(world: FaultWorld, before: int) -> bool:
 
 def _in_maintenance(world: FaultWorld, node: str) -> bool:
     with suppress(AdminError):
-        return bool(world.fleet.admin.node(node).summary.state == "maintenance")
+        return bool(world.fleet.detail(node).summary.state == "maintenance")
     return False
 
 
 def _line(world: FaultWorld) -> admin_pb2.PlannedLine | None:
     """Return what is planned of the job; None where nothing is, or nobody can tell."""
     with suppress(AdminError):
-        sheet = world.fleet.admin.job(JOB)
+        sheet = world.fleet.sheet(JOB)
         return sheet.planned if sheet.HasField("planned") else None
     return None

@@ -70,7 +70,7 @@ class Site:
     def job(self, name: str) -> admin_pb2.JobSummary:
         """Return a job as the controller tells it; an empty one before it knows it."""
         try:
-            return self.fleet.admin.job(name).summary
+            return self.fleet.sheet(name).summary
         except AdminError:
             return admin_pb2.JobSummary()
 
@@ -82,7 +82,7 @@ class Site:
     def recoverable(self, job: str) -> int:
         """Return the newest step that survives the loss of any node; -1 while there is none."""
         try:
-            sheet = self.fleet.admin.job(job)
+            sheet = self.fleet.sheet(job)
         except AdminError:
             return -1
         return sheet.recoverable_step if sheet.has_recoverable else -1

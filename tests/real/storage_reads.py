@@ -9,7 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import AdminError, list_nodes
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 from real.hanging_storage import NAME, SOURCE, Storage, hanging_storage
@@ -60,7 +60,7 @@ def _hang_and_go_on(fleet: RealFleet, storage: Storage, mount: Path) -> None:
     for words in (f'"{mount / NAME}"', mounted, "in the kernel in request_wait_answer"):
         assert words in said, said
     # The agents find that the mount hangs, and nobody isolates a node for it.
-    assert [list(one.claims) for one in fleet.admin.nodes().nodes] == [[], []]
+    assert [list(one.claims) for one in list_nodes(fleet.admin).nodes] == [[], []]
     assert (fleet.job().state, fleet.job().generation) == ("stalled", 1)
 
     reached = fleet.job().step
@@ -81,7 +81,7 @@ def _launch(fleet: RealFleet, name: str, samples: Path) -> None:
 def _hang(fleet: RealFleet) -> admin_pb2.HangLine:
     """Return what is known of who holds the job back."""
     try:
-        return fleet.admin.job(JOB).hang
+        return fleet.sheet(JOB).hang
     except AdminError:
         return admin_pb2.HangLine()
 

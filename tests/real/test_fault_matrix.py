@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB
 from real.fault_books import check_books, safe_step, storing
 from real.fault_world import FaultWorld, alone, fault_world
@@ -47,7 +48,13 @@ def _node(world: FaultWorld) -> None:
 def _holder(world: FaultWorld) -> None:
     """Kill the node that holds the replica of the first rank's state."""
     first, *others = world.members()
-    copies = [copy for copy in world.fleet.admin.copies(JOB, None, "") if copy.rank == 0]
+    copies = [
+        copy
+        for copy in world.fleet.admin.stream(
+            lambda stub: stub.ListCopies, admin_pb2.ListCopiesRequest(job=JOB)
+        )
+        if copy.rank == 0
+    ]
     held = [copy.node for copy in copies if copy.node != first and not copy.unreachable]
     assert set(held) <= set(others), "a replica on a node that does not train"
     world.kill_node(held[0])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from everstep_cli.client.admin import AdminError
+from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB
 from real.fault_books import check_planned_books, safe_step
 from real.fault_world import FaultWorld, alone
@@ -49,14 +50,19 @@ def test_a_restart_is_taken_back_or_it_is_said_why_not_whatever_breaks(
         allowed = {FAULTS[fault].cause} if taken_back else {plan.cause, FAULTS[fault].cause}
         certain |= {plan.cause} if moment == "starting" else set()
         check_planned_books(world, allowed, certain, safe)
-        assert not world.fleet.admin.job(JOB).HasField("planned")
+        assert not world.fleet.sheet(JOB).HasField("planned")
 
 
 def _take_back(world: FaultWorld) -> str:
     """Take a restart back, once there is a controller that answers; return what it says."""
     world.until("a controller", lambda: bool(world.state()))
     try:
-        return str(world.fleet.admin.cancel_restart(JOB, "not today").plan)
+        return str(
+            world.fleet.admin.call(
+                lambda stub: stub.CancelRestart,
+                admin_pb2.CancelRestartRequest(job=JOB, reason="not today"),
+            ).plan
+        )
     except AdminError as error:
         return str(error)
 
@@ -69,7 +75,9 @@ def test_a_drain_whose_only_spare_is_lost_restarts_nothing_and_says_what_it_wait
     with planned_world(plan) as world:
         (spare,) = set(world.fleet.nodes) - set(world.members())
         node = world.members()[-1]
-        world.fleet.admin.drain(node, "fan")
+        world.fleet.admin.call(
+            lambda stub: stub.Drain, admin_pb2.DrainRequest(node=node, reason="fan")
+        )
         world.kill_node(spare)
         go_on(world)
         world.until("why it stays", lambda: f"stays on {node}" in _waits(world))
@@ -79,7 +87,7 @@ def test_a_drain_whose_only_spare_is_lost_restarts_nothing_and_says_what_it_wait
 
 def _waits(world: FaultWorld) -> str:
     try:
-        return str(world.fleet.admin.job(JOB).planned.waits)
+        return str(world.fleet.sheet(JOB).planned.waits)
     except AdminError:
         return ""
 

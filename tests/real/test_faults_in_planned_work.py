@@ -57,8 +57,8 @@ def test_a_job_ends_as_if_nothing_had_been_whatever_breaks_in_planned_work(
 
 def _no_order_is_left(world: FaultWorld, name: str, node: str) -> None:
     """See that what was planned is done, and that nobody has to do more about it."""
-    assert not world.fleet.admin.job(JOB).HasField("planned")
-    line = world.fleet.admin.node(node).summary
+    assert not world.fleet.sheet(JOB).HasField("planned")
+    line = world.fleet.detail(node).summary
     owners = [claim.owner for claim in line.claims]
     if name == "growth":
         assert node in world.members() or node in world.down
@@ -72,4 +72,4 @@ def _no_order_is_left(world: FaultWorld, name: str, node: str) -> None:
 
 
 def _state(world: FaultWorld, node: str) -> str:
-    return str(world.fleet.admin.node(node).summary.state)
+    return str(world.fleet.detail(node).summary.state)

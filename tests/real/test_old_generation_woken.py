@@ -8,6 +8,7 @@ import pytest
 
 from everstep_cli.demo import reaper
 from everstep_cli.demo.reaper import Identity
+from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB
 from real.fault_world import FaultWorld, alone, fault_world
 
@@ -46,7 +47,10 @@ def test_what_wakes_up_changes_nothing_of_the_next_generation(first: str, tmp_pa
             # The next generation stands still too, so that every step that is told is an old one.
             world.hold("warm-up")
             # That an agent does not answer is no word about ranks that nobody else steps with.
-            world.fleet.admin.isolate(old, "it stands still")
+            world.fleet.admin.call(
+                lambda stub: stub.Isolate,
+                admin_pb2.IsolateRequest(node=old, reason="it stands still"),
+            )
             world.until("the next generation", lambda: world.held() and _warming(world))
             restored = _known(world)
             computed = _computed(world)
@@ -56,7 +60,9 @@ def test_what_wakes_up_changes_nothing_of_the_next_generation(first: str, tmp_pa
         finally:
             _signal(parts["all at once"], signal.SIGCONT)
         world.until("the end of the old rank", lambda: not _alive(parts["the rank"]))
-        world.fleet.admin.release(old, "it goes on")
+        world.fleet.admin.call(
+            lambda stub: stub.Release, admin_pb2.ReleaseRequest(node=old, reason="it goes on")
+        )
         # The launcher waits as a spare, of the newest generation.
         world.until("a spare", lambda: list(world.fleet.job().spares) == [old])
         assert _known(world) == restored
@@ -104,7 +110,7 @@ def _warming(world: FaultWorld) -> bool:
 def _known(world: FaultWorld) -> tuple[int, int, float]:
     """Return step and generation as the controller knows them, and how many steps count."""
     job = world.fleet.job()
-    return job.step, job.generation, world.fleet.admin.ledger(JOB).steps
+    return job.step, job.generation, world.fleet.ledger(JOB).steps
 
 
 def _computed(world: FaultWorld) -> int:
@@ -114,13 +120,15 @@ def _computed(world: FaultWorld) -> int:
 
 def _one_recovery(world: FaultWorld) -> None:
     """Check that ranks were started once more, with no number that the old node may have used."""
-    assert world.fleet.admin.job(JOB).restarts == 1
+    assert world.fleet.sheet(JOB).restarts == 1
     assert world.fleet.job().generation > 1 + _OWN_RESTARTS
 
 
 def _restorable(world: FaultWorld) -> list[int]:
     """Return the steps of the first generation, after the restored one, that may be restored."""
-    table = world.fleet.admin.snapshots(JOB)
+    table = world.fleet.admin.call(
+        lambda stub: stub.GetSnapshots, admin_pb2.GetSnapshotsRequest(job=JOB)
+    )
     assert table.restore_step == table.step
     after = [one for one in table.steps if one.generation == 1 and one.step > table.step]
     return [one.step for one in after if one.state != "abandoned"]

@@ -137,7 +137,7 @@ def test_a_job_that_its_user_ends_says_so_and_ends_as_planned(node: UserWorld) -
     node.until("its end", lambda: launcher.exit_code is not None)
     assert launcher.exit_code == 128 + signal.SIGTERM
     node.until("its end is known", lambda: node.state() == "ended")
-    ledger = node.fleet.admin.ledger(JOB)
+    ledger = node.fleet.ledger(JOB)
     assert ledger.incidents[-1].cause == "user"
     assert not [kind.name for kind in ledger.categories if kind.name.startswith("inc.")]
 

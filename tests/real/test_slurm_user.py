@@ -89,7 +89,7 @@ def test_a_preempted_job_stores_its_step_and_goes_on_when_it_is_requeued() -> No
         root = context.slurm.submit("urgent", more, {})
         context.fleet.until("its end", TIMEOUT_S, lambda: context.job(_FIRST).state == "ended")
         # Its time from the signal on is nobody's fault.
-        incident = context.fleet.admin.ledger(_FIRST).incidents[-1]
+        incident = context.fleet.ledger(_FIRST).incidents[-1]
         assert incident.cause == "user", incident
         stored = _latest(steps)
         assert stored >= safe, log.read_text()
@@ -120,7 +120,7 @@ def test_a_signal_that_ends_no_allocation_ends_the_step_with_its_code() -> None:
         assert user.process.wait(TIMEOUT_S) == 128 + signal.SIGTERM, user.log.read_text()
         assert f"job {_NAME} was ended by its user on node1" in user.log.read_text()
         context.fleet.until("its end", TIMEOUT_S, lambda: context.job(_NAME).state == "ended")
-        assert context.fleet.admin.ledger(_NAME).incidents[-1].cause == "user"
+        assert context.fleet.ledger(_NAME).incidents[-1].cause == "user"
 
 
 def _latest(folder: Path) -> int:

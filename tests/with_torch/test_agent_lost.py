@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 from with_torch.proof_job import Heavy
 
@@ -47,4 +48,12 @@ def _name_agent(fleet: RealFleet, folder: Path) -> None:
 
 
 def _saved(fleet: RealFleet) -> int:
-    return max((line.step for line in fleet.admin.snapshots(JOB).steps), default=-1)
+    return max(
+        (
+            line.step
+            for line in fleet.admin.call(
+                lambda stub: stub.GetSnapshots, admin_pb2.GetSnapshotsRequest(job=JOB)
+            ).steps
+        ),
+        default=-1,
+    )

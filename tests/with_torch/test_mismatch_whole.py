@@ -40,4 +40,4 @@ def test_a_job_ends_when_the_same_mismatch_comes_again_and_the_rank_is_named() -
         assert "Rank 1 holds the job back: software desync" in sentence
         assert "of 64 Float where 4 Float came" in sentence
         assert fleet.job().generation == 2
-        assert not any(one.node for one in fleet.admin.job(JOB).incidents)
+        assert not any(one.node for one in fleet.sheet(JOB).incidents)

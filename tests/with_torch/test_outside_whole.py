@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from everstep_cli.client.admin import list_nodes
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 pytestmark = pytest.mark.timeout(600)
@@ -67,7 +68,7 @@ def _ends_well(fleet: RealFleet) -> None:
 
 
 def _owners(fleet: RealFleet) -> list[str]:
-    return [claim.owner for node in fleet.admin.nodes().nodes for claim in node.claims]
+    return [claim.owner for node in list_nodes(fleet.admin).nodes for claim in node.claims]
 
 
 def test_whoever_stops_a_rank_three_times_ends_no_job_and_takes_no_node() -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, running_fleet
 from with_torch.job import train_alone
 from with_torch.world import run_world
@@ -26,12 +27,14 @@ def test_the_losses_of_a_job_that_left_a_drained_node_are_those_of_one_that_ran_
         fleet.launch_script(line, nodes="2")
         fleet.until("training", 180, lambda: fleet.step() >= 4)
         left = fleet.job().members[1]
-        (plan,) = fleet.admin.drain(left, "fan").plans
+        (plan,) = fleet.admin.call(
+            lambda stub: stub.Drain, admin_pb2.DrainRequest(node=left, reason="fan")
+        ).plans
         assert "goes on without" in plan
         fleet.until("the spare", 180, lambda: left not in fleet.job().members)
         fleet.until("the end", 180, lambda: fleet.job().state == "ended")
         assert fleet.losses() == wanted
-        (restart,) = fleet.admin.job(JOB).incidents
+        (restart,) = fleet.sheet(JOB).incidents
         assert restart.plan == "spare"
         assert restart.step_restored >= restart.step_before
         assert fleet.first_steps()[2] == restart.step_restored + 1

@@ -43,7 +43,7 @@ def test_a_rank_that_works_longer_is_named_and_what_it_costs() -> None:
         shown = fleet.everstep("job", JOB).stdout
         assert "rank 2" in shown
         assert "SlowJudged" in fleet.everstep("events", "--subject", JOB).stdout
-        assert fleet.admin.node("node-2").summary.claims == []
+        assert fleet.detail("node-2").summary.claims == []
 
 
 @pytest.mark.long

@@ -59,7 +59,7 @@ def _hung(how: str, rank: int, processes: int) -> Iterator[RealFleet]:
 
 
 def _message(fleet: RealFleet) -> str:
-    return "; ".join(f"{one.message}; {one.verdict}" for one in fleet.admin.job(JOB).incidents)
+    return "; ".join(f"{one.message}; {one.verdict}" for one in fleet.sheet(JOB).incidents)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_the_rank_that_did_not_come_is_named_and_not_the_ones_that_gave_up(
         named = f"Rank {rank} holds the job back: {kind}"
         fleet.until("the verdict", _PATIENCE_S, lambda: named in _message(fleet))
         fleet.until("steps again", _PATIENCE_S, lambda: fleet.job().generation == 2)
-        (incident,) = fleet.admin.job(JOB).incidents
+        (incident,) = fleet.sheet(JOB).incidents
         if incident.cause == "stalled":  # that it hangs was known before a rank gave up
             return
         assert (incident.cause, incident.node) == ("collective", "node-2")

@@ -50,7 +50,7 @@ class _Ranks:
 def _run_until(fleet: RealFleet, step: int, ranks: _Ranks) -> None:
     """Run the job on these nodes until a step is recoverable, and have its user end it."""
     _launch(fleet, ranks, 0.2)
-    fleet.until(f"step {step}", _PATIENCE_S, lambda: fleet.admin.job(JOB).recoverable_step >= step)
+    fleet.until(f"step {step}", _PATIENCE_S, lambda: fleet.sheet(JOB).recoverable_step >= step)
     for child in fleet.launchers.values():
         child.process.send_signal(signal.SIGTERM)
     fleet.until("its end", _PATIENCE_S, lambda: _ended(fleet))

@@ -7,7 +7,7 @@ well: threads that hash and copy get the interpreter only when the loop lets go 
 """
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from contextvars import ContextVar
 from weakref import WeakKeyDictionary
 
@@ -95,44 +95,6 @@ class FairTurns:
                 turn.set_result(None)
         if not turns:
             del self._waiting[user]
-
-
-class RoundRobinLock:
-    """Lock for long work in slices: it goes round the users, however many wait for one of them."""
-
-    def __init__(self) -> None:
-        self._held = False
-        # The user whose turn is next comes first.
-        self._waiting: OrderedDict[int, deque[asyncio.Future[None]]] = OrderedDict()
-
-    async def __aenter__(self) -> None:
-        """Return when it is the turn of a waiter of the served user."""
-        if not self._held:
-            self._held = True
-            return
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(served_user.get(), deque()).append(turn)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():
-                self._pass_on()
-            raise
-
-    async def __aexit__(self, *_: object) -> None:
-        """Let the next user have its turn."""
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        while self._waiting:
-            user, turns = self._waiting.popitem(last=False)
-            turn = turns.popleft()
-            if turns:
-                self._waiting[user] = turns
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._held = False
 
 
 # They belong to the loop, as its clock does: no caller has to pass them on.

@@ -5,7 +5,8 @@ from collections.abc import Generator
 from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from everstep_agent.concurrency.fair_turns import RoundRobinLock
+from everstep_agent.concurrency.fair_turns import served_user
+from everstep_common.round_robin import RoundRobinSemaphore
 
 T = TypeVar("T")
 
@@ -16,9 +17,9 @@ _SLICE_S = 0.002
 # Bytes that are copied at once, which takes a fifth of a millisecond.
 _MOVED_AT_ONCE = 512 * 1024
 
-# A lock by which long work takes turns, one slice in each turn of the loop: a flood of it would
+# Long work takes turns round the users, one slice in each turn of the loop: a flood of it would
 # stall the loop otherwise. It belongs to the loop, as its clock does: no caller has to pass it on.
-_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, RoundRobinLock] = WeakKeyDictionary()
+_turns: WeakKeyDictionary[asyncio.AbstractEventLoop, RoundRobinSemaphore] = WeakKeyDictionary()
 
 
 async def run_in_slices(work: Generator[None, None, T]) -> T:
@@ -29,10 +30,10 @@ async def run_in_slices(work: Generator[None, None, T]) -> T:
         _run(work, loop, slice_s)
     except StopIteration as done:
         return cast("T", done.value)
-    turn = _turns.setdefault(loop, RoundRobinLock())
+    turns = _turns.setdefault(loop, RoundRobinSemaphore(1))
     while True:
         await asyncio.sleep(0)
-        async with turn:
+        async with turns.turn(served_user.get()):
             try:
                 _run(work, loop, _SLICE_S)
             except StopIteration as done:

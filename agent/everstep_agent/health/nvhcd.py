@@ -21,7 +21,8 @@ from everstep_agent.ipc.guarded_socket import GuardedSocket
 from everstep_agent.ipc.listeners import listening_unix
 from everstep_agent.ipc.private_address import address_of, bind_private
 from everstep_agent.quotas.connection_quota import ConnectionQuota
-from everstep_agent.quotas.user_quotas import Rate, UserRates
+from everstep_agent.quotas.token_bucket import Rate
+from everstep_agent.quotas.user_quotas import UserRates
 from everstep_proto.generated import nvhcd_pb2, nvhcd_pb2_grpc
 
 Context = grpc.aio.ServicerContext[nvhcd_pb2.HealthCheckRequest, nvhcd_pb2.HealthCheckResponse]

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from everstep_agent.quotas.user_quotas import KEYS, Quota, Rate, UserRates, UserRefusals
+from everstep_agent.quotas.token_bucket import Rate
+from everstep_agent.quotas.user_quotas import KEYS, Quota, UserRates, UserRefusals
 
 # A user who made no connection for so many seconds may make that many seconds' worth at once.
 BURST_S = 4.0

@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from everstep_agent.quotas.token_bucket import Rate, TokenBucket
+
 # Users that are counted by themselves, and whose rates are. A user may have 65,536 numbers of its
 # own in a user namespace (subuid(5)): all beyond these are one.
 USERS_MAX = 256
@@ -45,46 +47,6 @@ KEYS: Mapping[Quota, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Rate:
-    """So many a second for long, and so many at once after a pause; 0 a second: no limit."""
-
-    per_s: float
-    burst: float
-
-
-class RateBudget:
-    """What is left of a rate. Pure."""
-
-    def __init__(self, rate: Rate, now_s: float) -> None:
-        self._rate = rate
-        self._left = rate.burst
-        self._at_s = now_s
-
-    def spend_one(self, now_s: float) -> bool:
-        """Take one; False, and nothing taken, where none is left."""
-        self._refill(now_s)
-        if self._left < 1:
-            return False
-        self._left -= 1
-        return True
-
-    def overdraw(self, now_s: float, count: float) -> float:
-        """Take so many, left or not; return how many seconds to wait for what was not."""
-        self._refill(now_s)
-        self._left -= count
-        return max(0.0, -self._left / self._rate.per_s)
-
-    def is_full(self, now_s: float) -> bool:
-        """Return whether nothing was taken that is not back."""
-        self._refill(now_s)
-        return self._left >= self._rate.burst
-
-    def _refill(self, now_s: float) -> None:
-        back = max(0.0, now_s - self._at_s) * self._rate.per_s
-        self._left, self._at_s = min(self._rate.burst, self._left + back), now_s
-
-
 class UserRates:
     """One rate for each user, in a bounded number of them. Pure."""
 
@@ -92,7 +54,7 @@ class UserRates:
         self._rate = rate
         self._users_max = users_max
         # Of the users, the one that took something last comes last.
-        self._buckets: OrderedDict[int, RateBudget] = OrderedDict()
+        self._buckets: OrderedDict[int, TokenBucket] = OrderedDict()
 
     def spend_one(self, user: int, now_s: float) -> bool:
         """Take one of a user's; False where none is left."""
@@ -102,12 +64,12 @@ class UserRates:
         """Take so many of a user's; return for how many seconds it shall wait then."""
         return 0.0 if self._rate.per_s <= 0 else self._bucket(user, now_s).overdraw(now_s, count)
 
-    def _bucket(self, user: int, now_s: float) -> RateBudget:
+    def _bucket(self, user: int, now_s: float) -> TokenBucket:
         if user not in self._buckets and len(self._buckets) >= self._users_max:
             self._forget_idle(now_s)
             if len(self._buckets) >= self._users_max:
                 user = OTHER_USERS
-        found = self._buckets.setdefault(user, RateBudget(self._rate, now_s))
+        found = self._buckets.setdefault(user, TokenBucket(self._rate, now_s))
         self._buckets.move_to_end(user)
         return found
 

@@ -2,16 +2,15 @@
 
 import difflib
 import getpass
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import grpc
 from google.protobuf.message import Message
 
-from everstep_cli.client.admin import AdminError, NameNotFoundError, Reply, Request
+from everstep_cli.client.admin import AdminError, Reply, Request
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_errors import no_controller, sentence
-from everstep_cli.client.times import RequestedTime
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
@@ -23,8 +22,6 @@ from everstep_proto.tls import ChannelOptions, channel_credentials, channel_opti
 
 # An error message must not wait long for its hint.
 _HINT_S = 2.0
-# Nodes in one message, which may have four megabytes: each has sentences of a few hundred bytes.
-_PAGE = 2000
 # A follower must notice a controller that vanished without closing the connection.
 _OPTIONS: ChannelOptions = keepalive(idle_s=10.0, timeout_s=5.0)
 
@@ -92,202 +89,6 @@ class GrpcAdmin:
                 yield reply
         except grpc.RpcError as error:
             raise self._sentence(error, about) from error
-
-    def nodes(self, request: admin_pb2.ListNodesRequest | None = None) -> admin_pb2.ListNodesReply:
-        """See Reader."""
-        asked = admin_pb2.ListNodesRequest(page_nodes=_PAGE)
-        if request is not None:
-            asked.MergeFrom(request)
-        whole = self.call(lambda stub: stub.ListNodes, asked)
-        while whole.next_page_token:
-            asked.page_token = whole.next_page_token
-            page = self.call(lambda stub: stub.ListNodes, asked)
-            whole.nodes.MergeFrom(page.nodes)
-            whole.next_page_token = page.next_page_token
-        return whole
-
-    def node(self, name: str) -> admin_pb2.NodeDetail:
-        """See Reader."""
-        request = admin_pb2.GetNodeRequest(node=name)
-        return self.call(lambda stub: stub.GetNode, request, name)
-
-    def findings(self, node: str) -> admin_pb2.ListFindingsReply:
-        """See Reader."""
-        request = admin_pb2.ListFindingsRequest(node=node)
-        return self.call(lambda stub: stub.ListFindings, request, node)
-
-    def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
-        """See Reader."""
-        request = admin_pb2.ListIncidentsRequest(open=open_only)
-        return self.call(lambda stub: stub.ListIncidents, request)
-
-    def why(self, name: str) -> admin_pb2.WhyReply:
-        """See Reader."""
-        request = admin_pb2.WhyRequest(name=name)
-        return self.call(lambda stub: stub.Why, request, name)
-
-    def events(
-        self, subject: str, limit: int, follow: bool, since: RequestedTime | None = None
-    ) -> Iterator[admin_pb2.Event]:
-        """See Reader."""
-        request = admin_pb2.WatchEventsRequest(subject=subject, limit=limit, follow=follow)
-        if since is not None:
-            request.since_ns, request.within_ns = since.at_ns or 0, since.in_ns
-        return self.stream(lambda stub: stub.WatchEvents, request, subject, endless=follow)
-
-    def snapshots(self, job: str) -> admin_pb2.Snapshots:
-        """See Reader."""
-        request = admin_pb2.GetSnapshotsRequest(job=job)
-        return self.call(lambda stub: stub.GetSnapshots, request, job)
-
-    def copies(self, job: str, step: int | None, node: str) -> Iterator[admin_pb2.CopyLine]:
-        """See Reader."""
-        request = admin_pb2.ListCopiesRequest(job=job, step=step, node=node)
-        return self.stream(lambda stub: stub.ListCopies, request, job)
-
-    def jobs(self) -> admin_pb2.ListJobsReply:
-        """See Reader."""
-        request = admin_pb2.ListJobsRequest()
-        return self.call(lambda stub: stub.ListJobs, request)
-
-    def job(self, name: str) -> admin_pb2.JobDetail:
-        """See Reader."""
-        request = admin_pb2.GetJobRequest(job=name)
-        return self.call(lambda stub: stub.GetJob, request, name)
-
-    def ledger(self, job: str) -> admin_pb2.Ledger:
-        """See Reader."""
-        request = admin_pb2.GetLedgerRequest(job=job)
-        return self.call(lambda stub: stub.GetLedger, request, job)
-
-    def logs(self, job: str, rank: int | None, *, follow: bool) -> Iterator[admin_pb2.LogLines]:
-        """See Reader."""
-        request = admin_pb2.ReadLogsRequest(job=job, rank=rank, follow=follow)
-        return self.stream(lambda stub: stub.ReadLogs, request, job, endless=follow)
-
-    def inspect(self, job: str) -> Iterator[admin_pb2.NodeInspection]:
-        """See Reader."""
-        request = admin_pb2.InspectJobRequest(job=job)
-        return self.stream(lambda stub: stub.InspectJob, request, job)
-
-    def slowness(self, job: str) -> admin_pb2.Slowness:
-        """See Reader."""
-        request = admin_pb2.GetSlownessRequest(job=job)
-        return self.call(lambda stub: stub.GetSlowness, request, job)
-
-    def fleet_ledger(self, period: str, periods: int) -> admin_pb2.FleetLedger:
-        """See Reader."""
-        request = admin_pb2.GetFleetLedgerRequest(period=period, periods=periods)
-        return self.call(lambda stub: stub.GetFleetLedger, request)
-
-    def controller(self) -> admin_pb2.ControllerDetail:
-        """See Reader."""
-        request = admin_pb2.GetControllerRequest()
-        return self.call(lambda stub: stub.GetController, request)
-
-    def injections(self, node: str) -> admin_pb2.InjectionsReply:
-        """See Reader."""
-        request = admin_pb2.ListInjectionsRequest(node=node)
-        return self.call(lambda stub: stub.ListInjections, request, node)
-
-    def forget(self, job: str) -> admin_pb2.ForgetJobReply:
-        """See Operator."""
-        request = admin_pb2.ForgetJobRequest(job=job)
-        return self.call(lambda stub: stub.ForgetJob, request, job)
-
-    def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
-        """See Operator."""
-        request = admin_pb2.InjectRequest(
-            node=node,
-            spec=spec,
-            duration_ns=int(seconds * 1e9),
-            reason=reason,
-        )
-        return self.call(lambda stub: stub.Inject, request, node)
-
-    def clear_injections(self, node: str, injection: str) -> admin_pb2.InjectionsReply:
-        """See Operator."""
-        request = admin_pb2.ClearInjectionsRequest(node=node, injection=injection)
-        try:
-            return self.call(lambda stub: stub.ClearInjections, request, node)
-        except NameNotFoundError as error:
-            known = self.injections(node).injections  # says it of a node that is not known
-            ids = ", ".join(one.injection for one in known) or "none"
-            raise NameNotFoundError(
-                f"no injection {injection!r} on {node}; it has: {ids}"
-            ) from error
-
-    def isolate(self, node: str, reason: str) -> admin_pb2.NodeDetail:
-        """See Operator."""
-        request = admin_pb2.IsolateRequest(node=node, reason=reason)
-        return self.call(lambda stub: stub.Isolate, request, node)
-
-    def remove_node(self, node: str, reason: str) -> admin_pb2.RemoveNodeReply:
-        """See Operator."""
-        request = admin_pb2.RemoveNodeRequest(node=node, reason=reason)
-        return self.call(lambda stub: stub.RemoveNode, request, node)
-
-    def declare_lost(self, node: str, reason: str) -> admin_pb2.DeclareLostReply:
-        """See Operator."""
-        request = admin_pb2.DeclareLostRequest(node=node, reason=reason)
-        return self.call(lambda stub: stub.DeclareLost, request, node)
-
-    def drain(self, node: str, reason: str) -> admin_pb2.DrainReply:
-        """See Operator."""
-        request = admin_pb2.DrainRequest(node=node, reason=reason)
-        return self.call(lambda stub: stub.Drain, request, node)
-
-    def restart(self, job: str, at_step: int | None, reason: str) -> admin_pb2.RestartJobReply:
-        """See Operator."""
-        request = admin_pb2.RestartJobRequest(job=job, at_step=at_step, reason=reason)
-        return self.call(lambda stub: stub.RestartJob, request, job)
-
-    def stop(self, job: str, at_step: int | None, reason: str) -> admin_pb2.StopJobReply:
-        """See Operator."""
-        request = admin_pb2.StopJobRequest(job=job, at_step=at_step, reason=reason)
-        return self.call(lambda stub: stub.StopJob, request, job)
-
-    def cancel_restart(self, job: str, reason: str) -> admin_pb2.CancelRestartReply:
-        """See Operator."""
-        request = admin_pb2.CancelRestartRequest(job=job, reason=reason)
-        return self.call(lambda stub: stub.CancelRestart, request, job)
-
-    def add_maintenance(
-        self, request: admin_pb2.AddMaintenanceRequest
-    ) -> admin_pb2.MaintenanceWindow:
-        """See Operator."""
-        name = request.nodes[0] if len(request.nodes) == 1 else ""
-        return self.call(lambda stub: stub.AddMaintenance, request, name)
-
-    def cancel_maintenance(self, window: str) -> admin_pb2.MaintenanceWindow:
-        """See Operator."""
-        request = admin_pb2.CancelMaintenanceRequest(window=window)
-        try:
-            return self.call(lambda stub: stub.CancelMaintenance, request, window)
-        except NameNotFoundError as error:
-            raise NameNotFoundError(
-                f"no maintenance window named {window!r}; 'everstep maintenance list' has them"
-            ) from error
-
-    def maintenance(self, every: bool) -> admin_pb2.ListMaintenanceReply:
-        """See Reader."""
-        request = admin_pb2.ListMaintenanceRequest(all=every)
-        return self.call(lambda stub: stub.ListMaintenance, request)
-
-    def release(self, node: str, reason: str, accepted: Sequence[str] = ()) -> admin_pb2.NodeDetail:
-        """See Operator."""
-        request = admin_pb2.ReleaseRequest(node=node, reason=reason, accepted=accepted)
-        return self.call(lambda stub: stub.Release, request, node)
-
-    def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:
-        """See Operator."""
-        request = admin_pb2.PauseRequest(subject=subject, reason=reason)
-        return self.call(lambda stub: stub.Pause, request, subject)
-
-    def resume(self, subject: str) -> admin_pb2.AutomationReply:
-        """See Operator."""
-        request = admin_pb2.ResumeRequest(subject=subject)
-        return self.call(lambda stub: stub.Resume, request, subject)
 
     def _metadata(self) -> Metadata:
         """Return what a call carries, once it is known whose process the controller is."""

@@ -6,9 +6,10 @@ from pathlib import Path
 import click
 from click.shell_completion import get_completion_class
 
-from everstep_cli.client.admin import Admin, AdminError
+from everstep_cli.client.admin import Admin, AdminError, list_nodes
 from everstep_cli.client.connection import Connection
 from everstep_cli.commands.session import AdminSession
+from everstep_proto.generated import admin_pb2
 from everstep_proto.local.address import default_address, default_secret_file
 
 PROGRAM = "everstep"
@@ -38,19 +39,28 @@ def completion(shell: str) -> None:
 
 def node_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the nodes whose names begin so."""
-    return _names(context, incomplete, lambda admin: [n.node for n in admin.nodes().nodes])
+    return _names(context, incomplete, lambda admin: [n.node for n in list_nodes(admin).nodes])
 
 
 def job_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the jobs whose names begin so."""
-    return _names(context, incomplete, lambda admin: [j.job for j in admin.jobs().jobs])
+
+    def known(admin: Admin) -> list[str]:
+        reply = admin.call(lambda stub: stub.ListJobs, admin_pb2.ListJobsRequest())
+        return [one.job for one in reply.jobs]
+
+    return _names(context, incomplete, known)
 
 
 def window_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Return the maintenance windows whose names begin so."""
-    return _names(
-        context, incomplete, lambda admin: [w.window for w in admin.maintenance(False).windows]
-    )
+
+    def known(admin: Admin) -> list[str]:
+        request = admin_pb2.ListMaintenanceRequest()
+        reply = admin.call(lambda stub: stub.ListMaintenance, request)
+        return [one.window for one in reply.windows]
+
+    return _names(context, incomplete, known)
 
 
 def any_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

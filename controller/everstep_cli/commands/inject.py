@@ -8,7 +8,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli.client.admin import RefusedError
+from everstep_cli.client.admin import NameNotFoundError, RefusedError
 from everstep_cli.commands.completion import node_names
 from everstep_cli.commands.node_lists import names_in_all
 from everstep_cli.commands.session import Ask, asks_controller
@@ -96,17 +96,13 @@ def inject(
         raise click.UsageError(f"{clear} is on one node: name that one, or leave the id out")
     listing = partial(_listing, now_ns=ask.now_ns)
     if listed:
-        each_node(ask, names, ask.admin.injections, listing)
+        each_node(ask, names, partial(_injections, ask), listing)
     elif clear is not None:
         one = "" if clear == "all" else clear
-        each_node(ask, names, lambda name: ask.admin.clear_injections(name, one), listing)
+        each_node(ask, names, partial(_cleared, ask, one), listing)
     else:
-        each_node(
-            ask,
-            names,
-            lambda name: _accepted(name, ask.admin.inject(name, spec, seconds, reason)),
-            _outcome,
-        )
+        request = admin_pb2.InjectRequest(spec=spec, duration_ns=int(seconds * 1e9), reason=reason)
+        each_node(ask, names, partial(_injected, ask, request), _outcome)
 
 
 def _nodes_and_spec(
@@ -122,7 +118,24 @@ def _nodes_and_spec(
     return names_in_all(nodes), spec
 
 
-def _accepted(node: str, line: admin_pb2.InjectionLine) -> admin_pb2.InjectionLine:
+def _injections(ask: Ask, node: str) -> admin_pb2.InjectionsReply:
+    request = admin_pb2.ListInjectionsRequest(node=node)
+    return ask.admin.call(lambda stub: stub.ListInjections, request, node)
+
+
+def _cleared(ask: Ask, injection: str, node: str) -> admin_pb2.InjectionsReply:
+    request = admin_pb2.ClearInjectionsRequest(node=node, injection=injection)
+    try:
+        return ask.admin.call(lambda stub: stub.ClearInjections, request, node)
+    except NameNotFoundError as error:
+        known = _injections(ask, node).injections  # says it of a node that is not known
+        ids = ", ".join(one.injection for one in known) or "none"
+        raise NameNotFoundError(f"no injection {injection!r} on {node}; it has: {ids}") from error
+
+
+def _injected(ask: Ask, request: admin_pb2.InjectRequest, node: str) -> admin_pb2.InjectionLine:
+    request.node = node
+    line = ask.admin.call(lambda stub: stub.Inject, request, node)
     if line.state == "refused":
         raise RefusedError(f"{node} refused: {line.message}")
     if line.state == "ordered":

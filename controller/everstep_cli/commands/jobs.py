@@ -50,7 +50,7 @@ def jobs(ask: Ask) -> None:
       everstep jobs
       everstep jobs --json | jq -r '.jobs[].job'
     """
-    reply = ask.admin.jobs()
+    reply = ask.admin.call(lambda stub: stub.ListJobs, admin_pb2.ListJobsRequest())
     ask.answer(reply, *halt(reply.halted), *job_list(reply.jobs))
 
 
@@ -129,19 +129,21 @@ def job(
         _restart_or_stop(ask, name, action, at_step, reason)
         return
     if action == "slow":
-        slowness = ask.admin.slowness(name)
+        asked = admin_pb2.GetSlownessRequest(job=name)
+        slowness = ask.admin.call(lambda stub: stub.GetSlowness, asked, name)
         ask.answer(slowness, *slowness_sheet(slowness))
         return
     if action in _LOOKS:
         _LOOKS[action](ask, name)
         return
     if action == "forget":
-        answer = ask.admin.forget(name)
+        order = admin_pb2.ForgetJobRequest(job=name)
+        answer = ask.admin.call(lambda stub: stub.ForgetJob, order, name)
         ask.answer(answer, *forgotten(answer))
         return
     if action:
         raise click.UsageError(_not_an_action(name, action))
-    reply = ask.admin.job(name)
+    reply = ask.admin.call(lambda stub: stub.GetJob, admin_pb2.GetJobRequest(job=name), name)
     ask.answer(reply, *job_sheet(reply, ask.now_ns, every=every))
 
 
@@ -157,7 +159,7 @@ def _refuse_options(action: str, *, planned: bool, every: bool) -> None:
 
 def _stacks(ask: Ask, name: str) -> None:
     if ask.as_json:
-        for node in ask.admin.inspect(name):
+        for node in _inspected(ask, name):
             click.echo(json_output.to_line(node))
         return
     seen = _look_at_ranks(ask, name)
@@ -190,22 +192,33 @@ _LOOKS: Mapping[str, Callable[[Ask, str], None]] = MappingProxyType(
 def _look_at_ranks(ask: Ask, name: str) -> ToldByNodes:
     return read_all(
         NodeTold(node.node, node.first_rank, node.ranks, tuple(node.reports), node.missing)
-        for node in ask.admin.inspect(name)
+        for node in _inspected(ask, name)
     )
+
+
+def _inspected(ask: Ask, name: str) -> Iterator[admin_pb2.NodeInspection]:
+    request = admin_pb2.InspectJobRequest(job=name)
+    return ask.admin.stream(lambda stub: stub.InspectJob, request, name)
 
 
 def _restart_or_stop(ask: Ask, name: str, action: str, at_step: int | None, reason: str) -> None:
     if not reason:
         raise click.UsageError(f"say why: everstep job {name} {action} --reason TEXT")
-    order = ask.admin.stop if action == "stop" else ask.admin.restart
-    reply = order(name, at_step, reason)
+    reply: admin_pb2.StopJobReply | admin_pb2.RestartJobReply
+    if action == "stop":
+        stop = admin_pb2.StopJobRequest(job=name, at_step=at_step, reason=reason)
+        reply = ask.admin.call(lambda stub: stub.StopJob, stop, name)
+    else:
+        restart = admin_pb2.RestartJobRequest(job=name, at_step=at_step, reason=reason)
+        reply = ask.admin.call(lambda stub: stub.RestartJob, restart, name)
     ask.answer(reply, Text.assemble((reply.job, "bold"), f": {reply.plan}"))
 
 
 def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
     if at_step is not None:
         raise click.UsageError("--cancel cancels whichever is planned: leave out --at-step")
-    reply = ask.admin.cancel_restart(name, reason)
+    request = admin_pb2.CancelRestartRequest(job=name, reason=reason)
+    reply = ask.admin.call(lambda stub: stub.CancelRestart, request, name)
     ask.answer(reply, Text.assemble((reply.job, "bold"), f": {reply.plan}"))
 
 
@@ -240,12 +253,14 @@ def ettr(ask: Ask, name: str, period: str | None, periods: int | None) -> None:
       everstep ettr --by month --last 3
     """
     if not name:
-        fleet = ask.admin.fleet_ledger(period or "day", periods or 14)
+        asked = admin_pb2.GetFleetLedgerRequest(period=period or "day", periods=periods or 14)
+        fleet = ask.admin.call(lambda stub: stub.GetFleetLedger, asked)
         ask.answer(fleet, *fleet_ledger_sheet(fleet))
         return
     if period or periods:
         raise click.UsageError("--by and --last are of the fleet: leave JOB out")
-    reply = ask.admin.ledger(name)
+    request = admin_pb2.GetLedgerRequest(job=name)
+    reply = ask.admin.call(lambda stub: stub.GetLedger, request, name)
     ask.answer(reply, *ledger_sheet(reply))
 
 
@@ -288,7 +303,8 @@ def snapshots(ask: Ask, name: str, copies: bool, step: int | None, nodes: list[s
     if not copies:
         if step is not None or nodes:
             raise click.UsageError("--step and --node select single copies: add --copies")
-        reply = ask.admin.snapshots(name)
+        request = admin_pb2.GetSnapshotsRequest(job=name)
+        reply = ask.admin.call(lambda stub: stub.GetSnapshots, request, name)
         ask.answer(reply, *snapshot_sheet(reply, ask.now_ns))
         return
     found = _copies(ask, name, step, nodes)
@@ -303,12 +319,13 @@ def snapshots(ask: Ask, name: str, copies: bool, step: int | None, nodes: list[s
 def _copies(
     ask: Ask, name: str, step: int | None, nodes: list[str]
 ) -> Iterator[admin_pb2.CopyLine]:
-    if len(nodes) < 2:
-        yield from ask.admin.copies(name, step, "".join(nodes))
-        return
-    refuse_unknown(ask, nodes)
-    wanted = frozenset(nodes)
-    yield from (copy for copy in ask.admin.copies(name, step, "") if copy.node in wanted)
+    wanted, several = frozenset(nodes), len(nodes) > 1
+    if several:
+        refuse_unknown(ask, nodes)
+    asked = admin_pb2.ListCopiesRequest(job=name, step=step, node="" if several else "".join(nodes))
+    for copy in ask.admin.stream(lambda stub: stub.ListCopies, asked, name):
+        if not several or copy.node in wanted:
+            yield copy
 
 
 @click.command()
@@ -329,7 +346,8 @@ def logs(ask: Ask, name: str, rank: int | None, follow: bool) -> None:
       everstep logs llama-70b | grep -i nan
       everstep logs llama-70b --json | jq -r 'select(.rank == 3).lines[]'
     """
-    for told in ask.admin.logs(name, rank, follow=follow):
+    request = admin_pb2.ReadLogsRequest(job=name, rank=rank, follow=follow)
+    for told in ask.admin.stream(lambda stub: stub.ReadLogs, request, name, endless=follow):
         if ask.as_json:
             click.echo(json_output.to_line(told))
             continue

@@ -2,6 +2,7 @@
 
 import click
 
+from everstep_cli.client.admin import NameNotFoundError
 from everstep_cli.client.times import RequestedTime, TimeError, parse_duration_ns, parse_time
 from everstep_cli.commands.completion import window_names
 from everstep_cli.commands.next_command import Commands
@@ -76,7 +77,8 @@ def add(ask: Ask, names: list[str], begin: RequestedTime, lasts_ns: int, reason:
     request = admin_pb2.AddMaintenanceRequest(
         nodes=names, begin_ns=begin.at_ns, in_ns=begin.in_ns, duration_ns=lasts_ns, reason=reason
     )
-    window = ask.admin.add_maintenance(request)
+    one = names[0] if len(names) == 1 else ""
+    window = ask.admin.call(lambda stub: stub.AddMaintenance, request, one)
     ask.answer(window, *window_sheet(window, ask.now_ns))
 
 
@@ -91,7 +93,8 @@ def list_windows(ask: Ask, every: bool) -> None:
       everstep maintenance list
       everstep maintenance list --all --json | jq '.windows[] | select(.interrupts)'
     """
-    reply = ask.admin.maintenance(every)
+    request = admin_pb2.ListMaintenanceRequest(all=every)
+    reply = ask.admin.call(lambda stub: stub.ListMaintenance, request)
     ask.answer(reply, *window_list(reply.windows, ask.now_ns))
 
 
@@ -105,7 +108,13 @@ def cancel(ask: Ask, window: str) -> None:
     Example:
       everstep maintenance cancel m-3
     """
-    reply = ask.admin.cancel_maintenance(window)
+    request = admin_pb2.CancelMaintenanceRequest(window=window)
+    try:
+        reply = ask.admin.call(lambda stub: stub.CancelMaintenance, request, window)
+    except NameNotFoundError as error:
+        raise NameNotFoundError(
+            f"no maintenance window named {window!r}; 'everstep maintenance list' has them"
+        ) from error
     ask.answer(reply, *window_sheet(reply, ask.now_ns))
 
 

@@ -1,13 +1,11 @@
-"""Commands about nodes, findings and events: the state of each, and the reason for it."""
+"""Commands about nodes and findings: the state of each, and the reason for it."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import click
 from rich.text import Text
 
-from everstep_cli.client.admin import AdminError, NameNotFoundError, Reader, UnusableError
-from everstep_cli.client.times import RequestedTime, TimeError, parse_since
+from everstep_cli.client.admin import AdminError, UnusableError, list_nodes
 from everstep_cli.commands.completion import any_names, node_names
 from everstep_cli.commands.node_lists import (
     all_named_nodes,
@@ -17,7 +15,7 @@ from everstep_cli.commands.node_lists import (
 )
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node, refuse_unknown
-from everstep_cli.views.findings import event_line, explanation, finding_list
+from everstep_cli.views.findings import explanation, finding_list
 from everstep_cli.views.fleet import fleet_summary, node_lines, refusals
 from everstep_cli.views.jobs import fleet_incident_list
 from everstep_cli.views.nodes import node_sheet
@@ -156,14 +154,14 @@ def _show_nodes(
     """Show what is asked for; of a ``large`` fleet only what is not simply healthy."""
     asked = admin_pb2.ListNodesRequest(troubled=large)
     asked.MergeFrom(request)
-    reply = ask.admin.nodes(asked)
+    reply = list_nodes(ask.admin, asked)
     if not reply.HasField("summary") and (_selects(request) or request.summary_only):
         raise AdminError(
             "this controller is of an older version, which lists all nodes or none: leave the "
             "options out, or update it; 'everstep version' compares"
         )
     if large and reply.summary.fleet_nodes <= _FEW:
-        reply = ask.admin.nodes(request)
+        reply = list_nodes(ask.admin, request)
         large = False
     if ask.as_json:
         ask.answer(reply)
@@ -209,7 +207,8 @@ def remove(ask: Ask, names: list[str], reason: str) -> None:
     """
 
     def forget(name: str) -> admin_pb2.RemoveNodeReply:
-        return ask.admin.remove_node(name, reason)
+        request = admin_pb2.RemoveNodeRequest(node=name, reason=reason)
+        return ask.admin.call(lambda stub: stub.RemoveNode, request, name)
 
     each_node(ask, names, forget, lambda name, _: [Text.assemble((name, "bold"), " is forgotten.")])
 
@@ -234,7 +233,8 @@ def lost(ask: Ask, names: list[str], reason: str) -> None:
     """
 
     def declare(name: str) -> admin_pb2.DeclareLostReply:
-        return ask.admin.declare_lost(name, reason)
+        request = admin_pb2.DeclareLostRequest(node=name, reason=reason)
+        return ask.admin.call(lambda stub: stub.DeclareLost, request, name)
 
     def told(name: str, _: admin_pb2.DeclareLostReply) -> list[Text]:
         return [Text.assemble((name, "bold"), " is lost: its jobs go on without it.")]
@@ -254,7 +254,12 @@ def node(ask: Ask, names: list[str]) -> None:
       everstep node 'gpu-[0041-0042]'
       everstep node gpu-0042 --json | jq .findings
     """
-    each_node(ask, names, ask.admin.node, lambda _, reply: node_sheet(reply, ask.now_ns))
+
+    def detail(name: str) -> admin_pb2.NodeDetail:
+        request = admin_pb2.GetNodeRequest(node=name)
+        return ask.admin.call(lambda stub: stub.GetNode, request, name)
+
+    each_node(ask, names, detail, lambda _, reply: node_sheet(reply, ask.now_ns))
 
 
 @click.command()
@@ -270,7 +275,7 @@ def why(ask: Ask, name: str) -> None:
       everstep why gpu-0042
       everstep why llama-70b
     """
-    reply = ask.admin.why(name)
+    reply = ask.admin.call(lambda stub: stub.Why, admin_pb2.WhyRequest(name=name), name)
     ask.answer(reply, *explanation(reply, name))
 
 
@@ -298,12 +303,15 @@ def findings(ask: Ask, names: list[str], every: bool) -> None:
       everstep findings --all
       everstep findings --node 'gpu-[0001-0016]'
     """
-    if len(names) > 1:
+    wanted, several = frozenset(names), len(names) > 1
+    if several:
         refuse_unknown(ask, names)
-        wanted, found = frozenset(names), ask.admin.findings("").findings
-        reply = admin_pb2.ListFindingsReply(findings=[one for one in found if one.node in wanted])
-    else:
-        reply = ask.admin.findings("".join(names))
+    node = "" if several else "".join(names)
+    request = admin_pb2.ListFindingsRequest(node=node)
+    reply = ask.admin.call(lambda stub: stub.ListFindings, request, node)
+    if several:
+        found = [one for one in reply.findings if one.node in wanted]
+        reply = admin_pb2.ListFindingsReply(findings=found)
     ask.answer(reply, *finding_list(reply.findings, ask.now_ns, every=every))
 
 
@@ -320,101 +328,9 @@ def incidents(ask: Ask, open_only: bool) -> None:
       everstep incidents --open
       everstep incidents --json | jq '.incidents[] | select(.cause == "node")'
     """
-    reply = ask.admin.incidents(open_only=open_only)
+    request = admin_pb2.ListIncidentsRequest(open=open_only)
+    reply = ask.admin.call(lambda stub: stub.ListIncidents, request)
     ask.answer(reply, *fleet_incident_list(reply.incidents))
 
 
-def _since(_: click.Context, __: click.Parameter, text: str | None) -> RequestedTime | None:
-    try:
-        return None if text is None else parse_since(text)
-    except TimeError as error:
-        raise click.BadParameter(str(error)) from error
-
-
-@click.command()
-@click.option("--follow", "-f", is_flag=True, help="Wait for new events and print them.")
-@click.option(
-    "--subject",
-    default="",
-    metavar="NAME",
-    callback=single_name,
-    help="Only events of this node or job.",
-    shell_complete=any_names,
-)
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 10_000),
-    help="At most so many past events, the newest; 100, or 10,000 with --since.",
-)
-@click.option(
-    "--since",
-    metavar="TIME",
-    callback=_since,
-    help="Only from then on: 2h (ago), or 2026-12-24T08:00; UTC without an offset.",
-)
-@asks_controller
-def events(
-    ask: Ask, follow: bool, subject: str, limit: int | None, since: RequestedTime | None
-) -> None:
-    r"""List what happened and what was decided, oldest first.
-
-    With --json every event is one line of JSON.
-
-    \b
-    Examples:
-      everstep events --follow
-      everstep events --subject gpu-0042 --limit 20
-      everstep events --since 2h
-      everstep events --since 2026-12-24T08:00 --json | jq -r .message
-    """
-
-    def say(line: str) -> None:
-        click.echo(line, err=True)
-
-    told = (
-        follow_events(ask.admin, subject, limit or 0, say, since=since)
-        if follow
-        else ask.admin.events(subject, limit or 0, False, since)
-    )
-    ask.answer_each(told, event_line)
-
-
-# More lines than a controller makes while it is away.
-_MISSED_MAX = 10_000
-_AGAIN_S = 1.0
-
-
-def follow_events(
-    admin: Reader,
-    subject: str,
-    limit: int,
-    say: Callable[[str], None],
-    wait: Callable[[float], None] = time.sleep,
-    since: RequestedTime | None = None,
-) -> Iterator[admin_pb2.Event]:
-    """Yield old events and then new ones, for ever; ``say`` that the controller is away, and back.
-
-    Raises AdminError when it could not be asked even once.
-    """
-    newest, away = 0, False
-    while True:
-        try:
-            seen = newest > 0
-            first = _MISSED_MAX if seen else limit
-            for event in admin.events(subject, first, True, None if seen else since):
-                if away:
-                    away = False
-                    say("the controller is back")
-                if event.id > newest:
-                    newest = event.id
-                    yield event
-        except AdminError as error:
-            if not newest or isinstance(error, NameNotFoundError):
-                raise
-            if not away:
-                away = True
-                say("the controller is away; waiting for it, end with Ctrl-C")
-        wait(_AGAIN_S)
-
-
-COMMANDS = (nodes, node, why, findings, incidents, events)
+COMMANDS = (nodes, node, why, findings, incidents)

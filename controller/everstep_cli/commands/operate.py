@@ -31,9 +31,12 @@ def isolate(ask: Ask, names: list[str], reason: str) -> None:
       everstep isolate gpu-0042 --reason "fan replaced on Tuesday"
       everstep isolate 'gpu-[0001-0016]' --reason "rack 7 smells of smoke"
     """
-    each_node(
-        ask, names, lambda name: ask.admin.isolate(name, reason), lambda _, reply: [_outcome(reply)]
-    )
+
+    def order(name: str) -> admin_pb2.NodeDetail:
+        request = admin_pb2.IsolateRequest(node=name, reason=reason)
+        return ask.admin.call(lambda stub: stub.Isolate, request, name)
+
+    each_node(ask, names, order, lambda _, reply: [_outcome(reply)])
 
 
 @click.command()
@@ -61,12 +64,12 @@ def release(ask: Ask, names: list[str], reason: str, accepted: list[str]) -> Non
       everstep release gpu-0042 --reason "GPU 3 replaced, dcgmi diag -r 3 passed"
       everstep release gpu-0042 --reason "a drill" --accept XidFatal
     """
-    each_node(
-        ask,
-        names,
-        lambda name: ask.admin.release(name, reason, accepted),
-        lambda _, reply: [_outcome(reply), *_kept_by_others(ask, reply)],
-    )
+
+    def order(name: str) -> admin_pb2.NodeDetail:
+        request = admin_pb2.ReleaseRequest(node=name, reason=reason, accepted=accepted)
+        return ask.admin.call(lambda stub: stub.Release, request, name)
+
+    each_node(ask, names, order, lambda _, reply: [_outcome(reply), *_kept_by_others(ask, reply)])
 
 
 @click.command()
@@ -83,7 +86,12 @@ def pause(ask: Ask, subjects: list[str], reason: str) -> None:
       everstep pause --reason "switch upgrade until 14:00"
       everstep pause 'gpu-[0001-0016]' --reason "under investigation"
     """
-    each_node(ask, subjects, lambda name: ask.admin.pause(name, reason), _paused)
+
+    def order(name: str) -> admin_pb2.AutomationReply:
+        request = admin_pb2.PauseRequest(subject=name, reason=reason)
+        return ask.admin.call(lambda stub: stub.Pause, request, name)
+
+    each_node(ask, subjects, order, _paused)
 
 
 @click.command()
@@ -97,7 +105,12 @@ def resume(ask: Ask, subjects: list[str]) -> None:
       everstep resume
       everstep resume gpu-0042
     """
-    each_node(ask, subjects, ask.admin.resume, _paused)
+
+    def order(name: str) -> admin_pb2.AutomationReply:
+        request = admin_pb2.ResumeRequest(subject=name)
+        return ask.admin.call(lambda stub: stub.Resume, request, name)
+
+    each_node(ask, subjects, order, _paused)
 
 
 def _outcome(node: admin_pb2.NodeDetail) -> Text:
@@ -123,7 +136,8 @@ def _maintained(ask: Ask, node: admin_pb2.NodeDetail) -> Iterator[Text]:
     name = node.summary.node
     if not any(claim.owner == "maintenance" for claim in node.summary.claims):
         return
-    for window in ask.admin.maintenance(False).windows:
+    known = ask.admin.call(lambda stub: stub.ListMaintenance, admin_pb2.ListMaintenanceRequest())
+    for window in known.windows:
         if name in window.nodes and window.state in ("draining", "begun"):
             yield Text(
                 f"It is kept for maintenance {window.window}; to end that: "
@@ -156,7 +170,12 @@ def drain(ask: Ask, names: list[str], reason: str) -> None:
       everstep drain gpu-0042 --reason "fan replaced on Tuesday"
       everstep drain 'gpu-[0001-0016,0020]' --reason "new firmware"
     """
-    each_node(ask, names, lambda name: ask.admin.drain(name, reason), _leaving)
+
+    def order(name: str) -> admin_pb2.DrainReply:
+        request = admin_pb2.DrainRequest(node=name, reason=reason)
+        return ask.admin.call(lambda stub: stub.Drain, request, name)
+
+    each_node(ask, names, order, _leaving)
 
 
 def _leaving(_: str, reply: admin_pb2.DrainReply) -> Iterator[Text]:

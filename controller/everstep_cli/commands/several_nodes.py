@@ -7,7 +7,7 @@ import click
 from google.protobuf.message import Message
 from rich.console import RenderableType
 
-from everstep_cli.client.admin import AdminError, RefusedError
+from everstep_cli.client.admin import AdminError, RefusedError, list_nodes
 from everstep_cli.commands.session import Ask
 from everstep_cli.views import json_output, words
 from everstep_proto.generated import admin_pb2
@@ -53,4 +53,4 @@ def each_node(
 
 def refuse_unknown(ask: Ask, names: Sequence[str]) -> None:
     """Raise AdminError when a name is unknown: before anything is done, or shown as if all was."""
-    ask.admin.nodes(admin_pb2.ListNodesRequest(names=names, summary_only=True))
+    list_nodes(ask.admin, admin_pb2.ListNodesRequest(names=names, summary_only=True))

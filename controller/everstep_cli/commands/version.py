@@ -26,7 +26,8 @@ def version(ask: Ask) -> None:
     """
     detail, trouble = None, ""
     try:
-        detail = ask.admin.controller()
+        request = admin_pb2.GetControllerRequest()
+        detail = ask.admin.call(lambda stub: stub.GetController, request)
     except AdminError as error:
         trouble = str(error)
     if ask.as_json:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_cli.client.admin import NameNotFoundError, Reader
+from everstep_cli.client.admin import Admin, NameNotFoundError, list_nodes
 from everstep_proto.generated import admin_pb2
 
 # The demo makes a few dozen events.
@@ -45,11 +45,18 @@ class ClusterView:
         return self.job.summary.step if self.job and has_step else -1
 
 
-def observe(admin: Reader, job: str) -> ClusterView:
+def observe(admin: Admin, job: str) -> ClusterView:
     """Ask the controller. Raises AdminError when it cannot be asked."""
-    nodes = tuple(admin.nodes().nodes)
-    events = tuple(admin.events("", _EVENTS, follow=False))
+    nodes = tuple(list_nodes(admin).nodes)
+    told = admin_pb2.WatchEventsRequest(limit=_EVENTS)
+    events = tuple(admin.stream(lambda stub: stub.WatchEvents, told))
+    sheet, table = admin_pb2.GetJobRequest(job=job), admin_pb2.GetSnapshotsRequest(job=job)
     try:
-        return ClusterView(nodes, admin.job(job), events, admin.snapshots(job))
+        return ClusterView(
+            nodes,
+            admin.call(lambda stub: stub.GetJob, sheet, job),
+            events,
+            admin.call(lambda stub: stub.GetSnapshots, table, job),
+        )
     except NameNotFoundError:
         return ClusterView(nodes, None, events)

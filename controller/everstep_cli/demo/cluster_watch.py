@@ -5,10 +5,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from everstep_cli.client.admin import AdminError, Reader
+from everstep_cli.client.admin import Admin, AdminError
 from everstep_cli.demo.cluster_view import ClusterView, observe
 from everstep_cli.demo.display import Display
 from everstep_cli.demo.processes import Child, OwnedProcesses
+from everstep_proto.generated import admin_pb2
 
 _LOOK_EVERY_S = 0.1
 # The step rate is that of the last seconds.
@@ -24,7 +25,7 @@ class ClusterWatch:
     """Polls the cluster, and shows what it sees. Use only from the main thread."""
 
     owned: OwnedProcesses
-    admin: Reader
+    admin: Admin
     display: Display
     job: str
     view: ClusterView = field(default_factory=ClusterView)
@@ -54,6 +55,11 @@ class ClusterWatch:
         except AdminError:
             return  # not up yet; whoever waits for it has a deadline
         self.display.show(self.view, self._rate())
+
+    def ledger(self) -> admin_pb2.Ledger:
+        """Return where the time of the job went. Raises AdminError."""
+        request = admin_pb2.GetLedgerRequest(job=self.job)
+        return self.admin.call(lambda stub: stub.GetLedger, request, self.job)
 
     def _rate(self) -> float:
         now = time.monotonic()

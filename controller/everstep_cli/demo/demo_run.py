@@ -55,7 +55,7 @@ def _run_scenario(scenario: Scenario) -> str:
 
 def _ledger(watch: ClusterWatch) -> admin_pb2.Ledger | None:
     try:
-        return watch.admin.ledger(watch.job)
+        return watch.ledger()
     except AdminError:
         return None
 

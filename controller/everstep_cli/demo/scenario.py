@@ -135,7 +135,7 @@ class Scenario:
         run = [line for path in cluster.all_losses() for line in read_losses(path)]
         self.losses = compare(run, read_losses(cluster.reference_path), cluster.steps)
         exits = [(child.name, child.exit_code or 0) for child in launchers]
-        ledger = watch.admin.ledger(watch.job)
+        ledger = watch.ledger()
         self.claims += proofs.ending(final, ledger, self.losses, exits)
 
     @property

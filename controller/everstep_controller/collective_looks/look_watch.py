@@ -9,6 +9,7 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from everstep_common.round_robin import RoundRobinSemaphore
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.collective_looks.look_judge import LookedAt, judge_look
@@ -16,7 +17,6 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.planned.restarts import usual_step_ns
 from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.fair_turns import FairTurns
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
 from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
@@ -89,7 +89,7 @@ class LookWatch:
         self._sessions = sessions
         self._failures = failures
         self._known: dict[_Watched, _Known] = {}
-        self._turns = FairTurns(_JOBS_AT_ONCE)
+        self._turns = RoundRobinSemaphore(_JOBS_AT_ONCE)
 
     def roles(self, job: JobRecord) -> tuple[str, ...]:
         """Return the role of each rank as its process groups show it; () where they show none."""

@@ -12,12 +12,12 @@ from contextlib import suppress
 
 from everstep_common.hangs.looks import follow, unjudged
 from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.round_robin import RoundRobinSemaphore
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.timers import TimerKind
 from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.fair_turns import FairTurns
 from everstep_controller.hangs.look_judge import judge_look
 from everstep_controller.hangs.stall_looks import (
     FIRST_PAUSE_S,
@@ -61,7 +61,7 @@ class HangWatch:
         self._evidence = evidence
         self._failures = failures
         self._watched: dict[Stall, asyncio.Task[None]] = {}
-        self._turns = FairTurns(_JOBS_AT_ONCE)
+        self._turns = RoundRobinSemaphore(_JOBS_AT_ONCE)
         self._wake = asyncio.Event()
         runtime.listen(self._heed)
 

@@ -3,9 +3,7 @@
 import asyncio
 from collections import Counter
 
-import pytest
-
-from everstep_agent.concurrency.fair_turns import FairTurns, RoundRobinLock, served_user
+from everstep_agent.concurrency.fair_turns import FairTurns
 
 _FLOOD, _OTHER = 65534, 1000
 
@@ -73,30 +71,3 @@ def test_who_left_while_it_waited_takes_no_turn_of_others() -> None:
         return turns.waiting
 
     assert asyncio.run(scenario()) == 0
-
-
-@pytest.mark.parametrize("cancelled", [False, True])
-def test_long_work_goes_round_the_users(cancelled: bool) -> None:
-    async def scenario() -> list[int]:
-        lock, order = RoundRobinLock(), list[int]()
-
-        async def work(user: int) -> None:
-            served_user.set(user)
-            async with lock:
-                order.append(user)
-                await asyncio.sleep(0)
-
-        first = asyncio.create_task(work(0))
-        await asyncio.sleep(0)
-        works = [asyncio.create_task(work(_FLOOD)) for _ in range(50)]
-        works.append(asyncio.create_task(work(_OTHER)))
-        await asyncio.sleep(0)
-        if cancelled:
-            works[1].cancel()
-        await asyncio.gather(first, *works, return_exceptions=True)
-        async with lock:  # it is free again
-            return order
-
-    order = asyncio.run(scenario())
-    assert order.index(_OTHER) <= 3
-    assert len(order) == (51 if cancelled else 52)

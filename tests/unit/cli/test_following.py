@@ -5,7 +5,7 @@ import pytest
 
 from everstep_cli.client.admin import AdminError
 from everstep_cli.client.times import RequestedTime
-from everstep_cli.commands.nodes import follow_events
+from everstep_cli.commands.events import follow_events
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import FakeAdmin
 

@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_agent.quotas.connection_quota import BURST_S, ConnectionLimit, ConnectionQuota
+from everstep_agent.quotas.token_bucket import Rate
 from everstep_agent.quotas.user_quotas import (
     OTHER_USERS,
     USERS_MAX,
     JobLimit,
     JobQuota,
     Quota,
-    Rate,
     UserRates,
     UserRefusals,
 )

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
 
-from everstep_agent.quotas.user_quotas import Rate, RateBudget
+from everstep_agent.quotas.token_bucket import Rate, TokenBucket
 
 T = TypeVar("T", bound=Hashable)
 
@@ -41,8 +41,8 @@ class ConnectionLimits(Generic[T]):
         self._unproven: OrderedDict[T, str] = OrderedDict()
         self._by_host: dict[str, OrderedDict[T, None]] = {}
         # The one that was heard of last comes last.
-        self._known_hosts: OrderedDict[str, RateBudget] = OrderedDict()
-        self._strangers = RateBudget(STRANGERS_WORK, 0.0)
+        self._known_hosts: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._strangers = TokenBucket(STRANGERS_WORK, 0.0)
         self._proven = 0
         self.evicted = 0
         self.refused = 0
@@ -75,7 +75,7 @@ class ConnectionLimits(Generic[T]):
     def note_known(self, host: str, now_s: float) -> None:
         """A host is a peer's: connections of strangers take no place of it any more."""
         if host not in self._known_hosts:
-            self._known_hosts[host] = RateBudget(KNOWN_HOST_WORK, now_s)
+            self._known_hosts[host] = TokenBucket(KNOWN_HOST_WORK, now_s)
         self._known_hosts.move_to_end(host)
         if len(self._known_hosts) > _KNOWN_HOSTS_MAX:
             self._known_hosts.popitem(last=False)

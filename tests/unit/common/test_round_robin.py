@@ -2,7 +2,11 @@
 
 import asyncio
 
-from everstep_controller.hangs.fair_turns import FairTurns
+import pytest
+
+from everstep_common.round_robin import RoundRobinSemaphore
+
+_FLOOD, _OTHER = 65534, 1000
 
 
 async def _settle() -> None:
@@ -14,7 +18,7 @@ class _Work:
     """Work that takes until it is ended, in the order in which it got its turns."""
 
     def __init__(self, at_once: int) -> None:
-        self.turns = FairTurns(at_once)
+        self.turns = RoundRobinSemaphore(at_once)
         self.began: list[str] = []
         self._ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
@@ -75,3 +79,29 @@ def test_who_gives_up_waiting_or_is_cancelled_within_a_turn_passes_it_on() -> No
         return found
 
     assert asyncio.run(scenario())[-1] == "e"
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_long_work_goes_round_the_users(cancelled: bool) -> None:
+    async def scenario() -> list[int]:
+        turns, order = RoundRobinSemaphore(1), list[int]()
+
+        async def work(user: int) -> None:
+            async with turns.turn(user):
+                order.append(user)
+                await asyncio.sleep(0)
+
+        first = asyncio.create_task(work(0))
+        await asyncio.sleep(0)
+        works = [asyncio.create_task(work(_FLOOD)) for _ in range(50)]
+        works.append(asyncio.create_task(work(_OTHER)))
+        await asyncio.sleep(0)
+        if cancelled:
+            works[1].cancel()
+        await asyncio.gather(first, *works, return_exceptions=True)
+        async with turns.turn(0):  # it is free again
+            return order
+
+    order = asyncio.run(scenario())
+    assert order.index(_OTHER) <= 3
+    assert len(order) == (51 if cancelled else 52)

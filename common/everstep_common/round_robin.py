@@ -1,4 +1,4 @@
-"""Fair turns: a few may work at once, and owners who want a turn get one after the other."""
+"""Round-robin semaphore: some work at once, and owners who wait get one turn after another."""
 
 import asyncio
 from collections import deque
@@ -6,12 +6,12 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 
-class FairTurns:
-    """Turns, so many at once: who wants a thousand keeps somebody else waiting for one of them."""
+class RoundRobinSemaphore:
+    """Semaphore that goes round the owners, however many wait for one of them."""
 
     def __init__(self, at_once: int) -> None:
         self._free = at_once
-        # By owner, in the order in which they come next.
+        # By owner; the one whose turn is next comes first.
         self._waiting: dict[int, deque[asyncio.Future[None]]] = {}
 
     @asynccontextmanager
@@ -27,7 +27,7 @@ class FairTurns:
         if self._free:
             self._free -= 1
             return
-        ready = asyncio.get_running_loop().create_future()
+        ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(owner, deque()).append(ready)
         try:
             await ready
