@@ -138,7 +138,7 @@ def test_what_a_controller_held_is_heard_again_when_the_cut_heals() -> None:
     cut.heal()
     cut.wait(1)
     assert not any(node.doubtful for node in cut.state.nodes.values())
-    assert (cut.lost, cut.finding, cut.state.held) == (set(), "", [])
+    assert (cut.lost, cut.finding, cut.state.index.held) == (set(), "", [])
 
 
 @pytest.mark.parametrize("domains", [_without_domains(12), _racks(12, 6)])
