@@ -12,6 +12,7 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import encode
 from everstep_sim.clocks import ControllerTimeline
 from everstep_sim.disk import DAMAGED, JournalDisk
+from everstep_sim.index_check import check_index
 from everstep_sim.outbox import OutboxRecord
 
 Journal = list[tuple[events.Event, int]]
@@ -140,6 +141,7 @@ class SimulatedController:
             return False
         self.journal.append((event, now_ns))
         called_for = self.core.handle(event, now_ns)
+        check_index(self.core.state, event, len(self.journal))
         self.check(self.core, event, now_ns)
         self._send(called_for)
         if self.up:

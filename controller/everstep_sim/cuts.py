@@ -181,7 +181,7 @@ class _Play:
     def _look(self, cluster: SimulatedCluster, event: events.Event) -> None:
         del event
         state, now_s = cluster.controller.core.state, cluster.time.now_ns / SECOND
-        self.outcome.told = self.outcome.told or bool(state.held)
+        self.outcome.told = self.outcome.told or bool(state.index.held)
         lost = {name for name, node in state.nodes.items() if node.state is NodeState.LOST}
         for name in lost - self._lost:
             if name in self._behind_at(now_s) and self._heard_most(now_s):
@@ -206,7 +206,7 @@ class _Play:
 
     def _judge_end(self) -> None:
         state = self.cluster.controller.core.state
-        if state.held or "cut off" in state.findings:
+        if state.index.held or "cut off" in state.findings:
             self.outcome.left.append("the controller doubts itself")
         for name, node in state.nodes.items():
             if name in self._dead:

@@ -212,7 +212,7 @@ def test_a_job_without_any_other_node_goes_on_where_the_stream_flaps() -> None:
         cluster = SimulatedCluster(seed, shape, Seen())
         cluster.time.after(FAULT_S, lambda cluster=cluster: break_it(Faults(cluster)))  # type: ignore[misc]
         cluster.run(FAULT_S + 290)
-        job, flapping = cluster.job, cluster.controller.core.state.flapping
+        job, flapping = cluster.job, cluster.controller.core.state.index.flapping
         assert job is not None
         assert (job.state, flapping) == (JobState.RUNNING, used)
         assert used[0] in job.generation.members

@@ -153,7 +153,7 @@ def _write(rows: sqlite3.Connection, store: JournalStore, case: JournalCase) -> 
 
 def _fold(path: Path) -> None:
     """Open a journal as a start and as `replay` do; by main.py, these errors end in a sentence."""
-    for use in (lambda store: list(Fold(Core, store).replay()), lambda store: compare(store, Core)):
+    for use in (_replay, lambda store: compare(store, Core)):
         store = JournalStore(path, read_only=True)
         try:
             with suppress(UnreadableError, DamagedJournalError, sqlite3.Error):
@@ -163,6 +163,12 @@ def _fold(path: Path) -> None:
                 use(store)
         finally:
             store.close()
+
+
+def _replay(store: JournalStore) -> None:
+    fold = Fold(Core, store)
+    for _ in fold.replay():
+        assert fold.state.index == fold.state.compute_index(), "the index is not the records"
 
 
 def _damage(path: Path, damaged: Path, place: int, content: bytes) -> None:

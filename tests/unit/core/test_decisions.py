@@ -36,7 +36,7 @@ class Story:
         done = self.core.handle(event, self.now_ns)
         for call in [action for action in done if isinstance(action, actions.CallRoll)]:
             # All agents answer that have a stream.
-            heard = events.RollCalled(call.id, self.core.state.heard_total)
+            heard = events.RollCalled(call.id, self.core.state.index.heard.total)
             done += self.core.handle(heard, self.now_ns)
         return done
 

@@ -30,7 +30,7 @@ class _Fleet(Story):
             done = self.core.handle(decode_event(kind_of(event), encode(event)), self.now_ns)
             self.asked += [one for one in done if isinstance(one, actions.ConfirmSilence)]
             for call in [one for one in done if isinstance(one, actions.CallRoll)]:
-                heard = events.RollCalled(call.id, self.core.state.heard_total)
+                heard = events.RollCalled(call.id, self.core.state.index.heard.total)
                 self.core.handle(heard, self.now_ns)
 
     def pass_seconds(self, silent: frozenset[str], quarters: int) -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from everstep_common.judging.findings import Mode, Severity
 from everstep_common.reports.gpu_columns import HeldBy
+from everstep_controller.core.model.node_findings import PRECURSORS
 from everstep_controller.core.planned.slow_evidence import JUDGED
-from everstep_controller.core.planned.swaps import PRECURSORS
 from everstep_controller.judging.gpu_conditions import BRAKE, CLOCKS, PCIE, SET_LOW
 from everstep_controller.judging.gpu_view import SLOTS, Work
 from simulation.seeds import seeds

@@ -108,6 +108,15 @@ class OpenFinding:
     # Its evidence when it was raised, where that has changed since.
     first_evidence: str = ""
 
+    @property
+    def counts_against_node(self) -> bool:
+        """Whether it is about the node, and no operator has accepted it.
+
+        One about a job, such as a storage folder that its user named, is its user's to mend, and
+        says nothing about what others could do with the node.
+        """
+        return not self.accepted_by and not self.finding.key.job
+
 
 @dataclass(slots=True)
 class RejectedRecords:

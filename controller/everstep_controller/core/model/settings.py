@@ -4,6 +4,8 @@ from dataclasses import dataclass
 
 from everstep_common.judging.findings import Mode
 
+_ORDER = tuple(Mode)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
@@ -100,3 +102,12 @@ class Settings:
     isolation_drivers: tuple[str, ...] = ()
     # How long an ended job is kept for `everstep job`.
     ended_job_retention_ns: int = 7 * 86_400_000_000_000
+
+    def mode_of(self, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
+        """Return how far automation may go for one condition.
+
+        What an operator set for the condition holds; else the fleet's mode, but no further than
+        ``most``, which the detector was shipped with.
+        """
+        chosen = dict(self.condition_modes).get(condition)
+        return chosen or min(self.mode, most, key=_ORDER.index)

@@ -1,6 +1,5 @@
 """State: what the controller knows and has decided; the value that the journal folds to."""
 
-from bisect import bisect_left, insort
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from everstep_controller.core.model.agents import (
     RefusedAgent,
     SeenGeneration,
 )
+from everstep_controller.core.model.fleet_index import FleetIndex, keep_listed
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
@@ -103,18 +103,32 @@ class Outage:
     few_since_ns: int = 0
 
 
+class _Indexed:
+    """What has an index; no field of a dataclass, so it is neither written down nor compared."""
+
+    __slots__ = ("index",)
+    index: FleetIndex
+
+    def __post_init__(self) -> None:
+        """Compute the index, also of a state that was written down."""
+        self.index = self.compute_index()
+
+    def compute_index(self) -> FleetIndex:
+        """Return the index of all records as they are now."""
+        raise NotImplementedError
+
+
 @dataclass(slots=True)
-class State:
+class State(_Indexed):
     """State of the core, whole; each field is plain data, so that it can be written down."""
 
     term: int = 0
     settings: Settings = field(default_factory=Settings)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
-    # By their ids; and for each name, the id of the newest job that has begun under it.
+    # By their ids; and for each name, the id of the newest job that has begun under it. Those that
+    # wait to begin may do so in another order than they came, so the jobs do not tell it.
     jobs: dict[str, JobRecord] = field(default_factory=dict)
     names: dict[str, str] = field(default_factory=dict)
-    # Ids of all jobs that are kept of each name, in the order in which they came.
-    ids_of_name: dict[str, list[str]] = field(default_factory=dict)
     # The highest number in the ids of jobs that are kept no more.
     forgotten_through: int = 0
     # Launchers that ask to take part in a job, and those that are told that theirs is over; none
@@ -161,42 +175,13 @@ class State:
     # Until when it waits for agents after a start, of time in which it listens: a start within that
     # goes on with it.
     grace_until_ns: int = 0
-    # The machine of this controller, and the nodes whose agents run there, in order.
+    # The machine of this controller.
     machine: str = ""
-    # Nodes by the machine that their agents name.
-    machines: dict[str, list[str]] = field(default_factory=dict)
-    on_its_machine: list[str] = field(default_factory=list)
     # The newest roll call.
     roll: RollCall | None = None
     outage: Outage | None = None
-    # Nodes whose streams are open and that all peers hear, by domain, their number, and these
-    # domains in order; those from which something is expected, by domain, and their number; and
-    # those of them that are silent.
-    heard: dict[str, list[str]] = field(default_factory=dict)
-    heard_total: int = 0
-    heard_domains: list[str] = field(default_factory=list)
-    expected: dict[str, list[str]] = field(default_factory=dict)
-    expected_total: int = 0
-    # Nodes that can be watched, by domain, and these domains in order.
-    present: dict[str, list[str]] = field(default_factory=dict)
-    present_domains: list[str] = field(default_factory=list)
-    silent: list[str] = field(default_factory=list)
-    # Silent nodes that this controller does not take for lost by its own word; and lost ones of
-    # which nobody else has said so. In order.
-    held: list[str] = field(default_factory=list)
-    presumed_lost: list[str] = field(default_factory=list)
-    # Nodes whose streams end again and again, in order.
-    flapping: list[str] = field(default_factory=list)
-    # Nodes that are drained; that automation was not allowed to isolate; that are alive and claimed
-    # by it; and those of the latter that got this claim when they were dead. In order.
-    draining: list[str] = field(default_factory=list)
     # Nodes that are to be tested beside others when nothing runs there.
     pair_wanted: list[str] = field(default_factory=list)
-    deferred: list[str] = field(default_factory=list)
-    isolated: list[str] = field(default_factory=list)
-    returned: list[str] = field(default_factory=list)
-    # Nodes with a finding that foretells a failure, in order.
-    precursors: list[str] = field(default_factory=list)
     # When automation has isolated working nodes, and stopped jobs that still stepped, by their ids;
     # within the last hour.
     isolations_ns: list[int] = field(default_factory=list)
@@ -211,6 +196,11 @@ class State:
     # Events that were taken: the number of the newest in the journal, less those that say no news.
     event_count: int = 0
 
+    def compute_index(self) -> FleetIndex:
+        """Return the index of all nodes and jobs as their records are now."""
+        nodes, jobs = self.nodes.values(), self.jobs.values()
+        return FleetIndex.of(nodes, jobs, self.settings, self.machine)
+
     def job(self, key: str) -> JobRecord | None:
         """Return the job of an id, or the newest one that has begun under a name."""
         return self.jobs.get(key) or self.jobs.get(self.names.get(key, ""))
@@ -222,7 +212,7 @@ class State:
     def job_of_lineage(self, lineage_id: str) -> JobRecord | None:
         """Return the newest job of a lineage that has begun: what is left of it is that job's."""
         name = lineage_id.rpartition("-")[0]
-        known = (self.jobs[job_id] for job_id in reversed(self.ids_of_name.get(name, ())))
+        known = (self.jobs[job_id] for job_id in reversed(self.index.ids_of_name.get(name, ())))
         return next((job for job in known if job.lineage_id == lineage_id and not job.after), None)
 
     def is_current(self, job: JobRecord) -> bool:
@@ -232,65 +222,6 @@ class State:
     def newest_jobs(self) -> Iterator[JobRecord]:
         """Yield the newest job that has begun under each name."""
         return (self.jobs[job_id] for job_id in self.names.values())
-
-
-# --- lists and indexes, so that an event of one node or job has to look at no others --------------
-
-
-def keep_listed(names: list[str], name: str, *, listed: bool) -> bool:
-    """Have a name in an ordered list, or not; return whether it was."""
-    at = bisect_left(names, name)
-    known = at < len(names) and names[at] == name
-    if listed and not known:
-        insort(names, name)
-    elif known and not listed:
-        del names[at]
-    return known
-
-
-def note_hearing(state: State, node: NodeRecord) -> None:
-    """Keep the lists of heard, expected and silent nodes as a node's channels and health are."""
-    heard = node.connected and not node.silent_to and not node.doubtful
-    expected = not node.gone and node.state is not NodeState.MAINTENANCE
-    state.heard_total += _keep_by_domain(state.heard, node, listed=heard)
-    keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
-    state.expected_total += _keep_by_domain(state.expected, node, listed=expected)
-    keep_listed(state.silent, node.name, listed=expected and bool(node.silent_since_ns))
-    keep_listed(state.held, node.name, listed=expected and bool(node.silence.held))
-    if not (expected and node.silent_since_ns) or node.silence.held:
-        forget_away(state, node.name)
-    presumed = node.state is NodeState.LOST and not node.lost_by
-    keep_listed(state.presumed_lost, node.name, listed=presumed)
-    here = bool(state.machine) and node.machine == state.machine
-    keep_listed(state.on_its_machine, node.name, listed=here)
-    _keep_by_domain(state.present, node, listed=not node.gone and bool(node.liveness_address))
-    keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
-    for job_id in node.jobs:
-        job = state.jobs.get(job_id)
-        if job is not None:
-            note_doubtful_member(job, node)
-
-
-def forget_hearing(state: State, node: NodeRecord) -> None:
-    """Have a node in none of these lists: its domain changes."""
-    state.heard_total += _keep_by_domain(state.heard, node, listed=False)
-    keep_listed(state.heard_domains, node.domain, listed=node.domain in state.heard)
-    state.expected_total += _keep_by_domain(state.expected, node, listed=False)
-    keep_listed(state.silent, node.name, listed=False)
-    _keep_by_domain(state.present, node, listed=False)
-    keep_listed(state.present_domains, node.domain, listed=node.domain in state.present)
-
-
-def note_machine(state: State, node: NodeRecord, machine: str) -> None:
-    """Enter which machine a node's agent runs on; "": none is known any more."""
-    if node.machine and node.machine != machine:
-        names = state.machines.get(node.machine, [])
-        keep_listed(names, node.name, listed=False)
-        if not names:
-            state.machines.pop(node.machine, None)
-    node.machine = machine
-    if machine:
-        keep_listed(state.machines.setdefault(machine, []), node.name, listed=True)
 
 
 def current_name(state: State, name: str) -> str:
@@ -314,26 +245,15 @@ def note_doubtful_member(job: JobRecord, node: NodeRecord) -> None:
         generation.doubtful.pop(name, None)
 
 
-def _keep_by_domain(lists: dict[str, list[str]], node: NodeRecord, *, listed: bool) -> int:
-    """Have a node in the list of its domain, or not; return by how much that has grown."""
-    there = lists.setdefault(node.domain, [])
-    before = len(there)
-    keep_listed(there, node.name, listed=listed)
-    grown = len(there) - before
-    if not there:
-        del lists[node.domain]
-    return grown
-
-
 def jobs_of_name(state: State, name: str) -> list[JobRecord]:
     """Return the jobs that are kept of a name, in the order in which they came."""
-    return [state.jobs[job_id] for job_id in state.ids_of_name.get(name, ())]
+    return [state.jobs[job_id] for job_id in state.index.ids_of_name.get(name, ())]
 
 
 def add_job(state: State, job: JobRecord) -> None:
     """Keep a new job."""
     state.jobs[job.id] = job
-    state.ids_of_name.setdefault(job.name, []).append(job.id)
+    state.index.add_job(job)
 
 
 def remove_job(state: State, job: JobRecord) -> None:
@@ -342,10 +262,7 @@ def remove_job(state: State, job: JobRecord) -> None:
     if number <= state.event_count:  # not one that another journal has given
         state.forgotten_through = max(state.forgotten_through, number)
     del state.jobs[job.id]
-    ids = state.ids_of_name[job.name]
-    ids.remove(job.id)
-    if not ids:
-        del state.ids_of_name[job.name]
+    state.index.remove_job(job)
 
 
 def note_node(state: State, node: str, job: JobRecord) -> None:

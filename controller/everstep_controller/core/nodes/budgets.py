@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_controller.core.model.fleet_index import NOT_WORKING
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState, OpenFinding
 from everstep_controller.core.model.state import State, jobs_of_node
@@ -19,8 +20,6 @@ from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 _HOUR_NS = 3_600_000_000_000
-# What automation takes nothing away from by its claim: it is dead, or somebody works on it.
-NOT_WORKING = (NodeState.LOST, NodeState.RETIRED, NodeState.MAINTENANCE)
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
 
@@ -49,7 +48,7 @@ def level_limit(state: State) -> int:
 
 def level(state: State) -> int:
     """Return how many nodes are alive and claimed by automation."""
-    return len(state.isolated)
+    return len(state.index.isolated)
 
 
 def _is_level_spent(state: State, node: NodeRecord) -> bool:
@@ -62,7 +61,7 @@ def _is_level_spent(state: State, node: NodeRecord) -> bool:
     claim = node.claim_of(AUTOMATION)
     if claim is None or claim.dead:
         return level(state) - (claim is not None) >= level_limit(state)
-    isolated_alive = level(state) - len(state.returned)
+    isolated_alive = level(state) - len(state.index.returned)
     return node.state is NodeState.VALIDATING and isolated_alive > level_limit(state)
 
 
@@ -141,7 +140,7 @@ def exceeded(state: State, node: NodeRecord) -> str:
 
 def mark_deferred(turn: Turn) -> None:
     """Have the nodes judged again that automation was not allowed to isolate: it may be now."""
-    for name in (*turn.state.deferred, *turn.state.precursors):
+    for name in (*turn.state.index.deferred, *turn.state.index.precursors):
         turn.mark_node(name)
     for job in turn.state.jobs.values():
         if job.slow.parts:
@@ -150,7 +149,7 @@ def mark_deferred(turn: Turn) -> None:
 
 def mark_deferred_members(turn: Turn, job: JobRecord) -> None:
     """Have those of a job's nodes judged again: it may not step any more."""
-    for name in turn.state.deferred:
+    for name in turn.state.index.deferred:
         if name in job.generation.members:
             turn.mark_node(name)
 
@@ -162,11 +161,11 @@ def prolog_refusal(state: State, name: str) -> str:
     that the level leaves, less those that somebody else has taken out meanwhile. So a false finding
     on all nodes drains no more of them than a true one.
     """
-    working = [one for one in state.deferred if not state.nodes[one].claims]
-    out = level(state) + len(state.deferred) - len(working)
+    working = [one for one in state.index.deferred if not state.nodes[one].claims]
+    out = level(state) + len(state.index.deferred) - len(working)
     if name not in working[max(0, level_limit(state) - out) :]:
         return ""
-    others = len(state.deferred) - 1 + level(state)
+    others = len(state.index.deferred) - 1 + level(state)
     return (
         f"{others} other nodes are isolated or should be, and the fleet may lose "
         f"{level_limit(state)} at once"
@@ -209,7 +208,7 @@ def findings(state: State) -> Iterator[OpenFinding]:
 
 
 def _held_back(state: State) -> list[NodeRecord]:
-    known = (state.nodes[name] for name in state.deferred)
+    known = (state.nodes[name] for name in state.index.deferred)
     return [node for node in known if node.held_back]
 
 

@@ -15,27 +15,15 @@ from everstep_controller.core.model.node import (
     NodeState,
     OpenFinding,
 )
-from everstep_controller.core.model.state import State, keep_listed
+from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState, holding, shown
-from everstep_controller.core.nodes import budgets
+from everstep_controller.core.nodes import budgets, indexing
 from everstep_controller.core.turn import Reconciliation, Turn
-
-_ORDER = tuple(Mode)
 
 # So many nodes are named in a sentence.
 _NAMED_MAX = 3
 
 # --- what automation may -------------------------------------------------------------------------
-
-
-def mode_of(state: State, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
-    """Return how far automation may go for one condition.
-
-    What an operator set for the condition holds; else the fleet's mode, but no further than
-    ``most``, which the detector was shipped with.
-    """
-    chosen = dict(state.settings.condition_modes).get(condition)
-    return chosen or min(state.settings.mode, most, key=_ORDER.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +38,7 @@ def refusal(
     turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.ENFORCE
 ) -> Refusal | None:
     """Return why automation may not isolate this working node, or keep it so; None when it may."""
-    mode = mode_of(turn.state, condition, most)
+    mode = turn.state.settings.mode_of(condition, most)
     if mode is not Mode.ENFORCE:
         return Refusal(f"the mode of {condition} is {mode.value}")
     if reason := turn.paused(node.name):
@@ -134,7 +122,7 @@ def end_maintenance(
     held.reason, held.vacate = following.sentence(), following.vacated
     held.draining = following.state is WindowState.DRAINING
     turn.mark_node(node.name)
-    list_claims(turn, node)
+    indexing.refresh(turn, node)
     return False
 
 
@@ -148,7 +136,7 @@ def _claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool)
     held.reason, held.dead = reason, held.dead and dead
     held.draining = held.vacate = False
     turn.mark_node(node.name)
-    list_claims(turn, node)
+    indexing.refresh(turn, node)
 
 
 def _drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
@@ -164,7 +152,7 @@ def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
     owner, reason = made.owner, made.reason
     node.claims.append(made)
     turn.mark_node(node.name)
-    list_claims(turn, node)
+    indexing.refresh(turn, node)
     word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
     turn.announce(node.name, word, f"{node.name} takes no {ranks} ({owner}): {reason}")
 
@@ -175,20 +163,9 @@ def _unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
         return False
     node.claims.remove(held)
     turn.mark_node(node.name)
-    list_claims(turn, node)
+    indexing.refresh(turn, node)
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
     return True
-
-
-def list_claims(turn: Turn, node: NodeRecord) -> None:
-    """Keep the lists of drained and isolated nodes as the claims and the life of a node are."""
-    state, held = turn.state, node.claim_of(AUTOMATION)
-    keep_listed(state.draining, node.name, listed=node.draining)
-    counts = held is not None and node.state not in budgets.NOT_WORKING
-    counted = keep_listed(state.isolated, node.name, listed=counts)
-    keep_listed(state.returned, node.name, listed=counts and held is not None and held.dead)
-    if counted and not counts:
-        budgets.mark_deferred(turn)
 
 
 # --- for people -----------------------------------------------------------------------------------

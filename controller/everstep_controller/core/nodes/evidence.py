@@ -17,11 +17,11 @@ from everstep_controller.core.events import (
     PeerReported,
 )
 from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
-from everstep_controller.core.model.state import forget_hearing, note_hearing, note_machine
 from everstep_controller.core.nodes import (
     agent_findings,
     agent_identity,
     health,
+    indexing,
     quorum,
     rounds,
     stream_flaps,
@@ -57,7 +57,6 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     if node.connected:
         stream_flaps.record_end(turn, node)
     end_silence(turn, node, "its agent connected")
-    forget_hearing(turn.state, node)
     _end_blocked(turn, node, "its agent connected")
     health.record_answer(turn, node, "its agent connected")
     node.absent, node.connected, node.silent_to = False, True, []
@@ -67,9 +66,9 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     node.outbox = event.outbox
     node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
     node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
-    note_machine(turn.state, node, event.machine)
+    node.machine = event.machine
     node.lost_by = node.renamed_to = ""
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
     quorum.note_heard(turn)
     health.replace_agent_findings(node, event.open_findings, event.findings_since_ns, turn.now_ns)
     node.blamed = ""
@@ -107,7 +106,7 @@ def peer_reported(turn: Turn, event: PeerReported) -> None:
     node.silence.unheard.pop(event.node, None)
     if event.node in node.silent_to:
         node.silent_to.remove(event.node)
-        note_hearing(turn.state, node)
+        indexing.note_hearing(turn, node)
         turn.mark_node(node.name)
     _end_blocked(turn, node, f"{event.node} hears it again")
     if not node.silent_since_ns:
@@ -134,7 +133,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     rounds.drop_question(turn.state, event.node, node.name)
     waiting.verdicts[event.node] = event.udp or event.tcp in KERNEL_SAYS
     _note_evidence(turn, node.silence, event, waiting.asked_ns)
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
 
 
 def _note_evidence(turn: Turn, silence: Silence, event: PeerJudged, asked_ns: int) -> None:
@@ -190,7 +189,7 @@ def expect_nothing(turn: Turn, node: NodeRecord) -> None:
     if node.connected:
         node.silent_since_ns = 0  # or a later fault would be dated back to this silence
     turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
 
 
 def expect_again(turn: Turn, node: NodeRecord) -> None:
@@ -232,8 +231,7 @@ def expect_agents(turn: Turn, again_ns: int | None = None) -> None:
             node.silent_since_ns = turn.now_ns
             node.silence.expected_until_ns = turn.now_ns + grace_ns
             turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", grace_ns)
-        note_machine(state, node, node.machine)
-        note_hearing(state, node)
+        indexing.note_hearing(turn, node)
 
 
 def _grace_ns(turn: Turn, node: NodeRecord, again_ns: int | None) -> int:
@@ -248,7 +246,7 @@ def _grace_ns(turn: Turn, node: NodeRecord, again_ns: int | None) -> int:
 def void_silences(turn: Turn, duration_ns: int) -> None:
     """Judge no silence by a time in which the controller stood still."""
     turn.state.roll = None
-    for name in turn.state.silent:
+    for name in turn.state.index.silent:
         node = turn.state.nodes[name]
         rounds.end(turn, node)
         silence = node.silence
@@ -273,7 +271,7 @@ def _fall_silent(turn: Turn, node: NodeRecord, since_ns: int) -> None:
     since_ns = max(since_ns, node.answered_ns, 1)
     node.silence.watchers = node.silence.watchers or watchers_of(turn.state, node)
     node.silent_since_ns = min(node.silent_since_ns or since_ns, since_ns)
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
     node.news.silent = True
 
 
@@ -289,6 +287,7 @@ def _hear_by_peers(turn: Turn, node: NodeRecord) -> None:
     node.silence.heard_ns = turn.now_ns
     node.silence.denied.clear()
     node.silence.held = ""
+    indexing.refresh(turn, node)
     node.news.evidence = True
     turn.mark_node(node.name)
 
@@ -298,7 +297,7 @@ def end_silence(turn: Turn, node: NodeRecord, evidence: str) -> None:
     rounds.end(turn, node)
     turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
     node.silence, node.silent_since_ns = Silence(), 0
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
     for condition in (agent_findings.AGENT_GONE, agent_findings.AGENT_HUNG):
         key = agent_findings.silent_agent(condition, "").key
         health.clear_finding(turn, node, key, evidence)

@@ -1,6 +1,5 @@
 """Node health: findings, checks and operators' words, and what they mean for a node."""
 
-from bisect import insort
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -36,7 +35,7 @@ from everstep_controller.core.model.node import (
 )
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import CONTROLLER, State, current_name
-from everstep_controller.core.nodes import claims, lifecycle
+from everstep_controller.core.nodes import claims, indexing, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -427,7 +426,7 @@ def _ask_again(turn: Reconciliation, node: NodeRecord) -> None:
 def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
     """Return what a check does not show: an open finding that automation would act on."""
     for held in node.findings.values():
-        fatal = held.finding.severity is Severity.FATAL and counts_against_node(held)
+        fatal = held.finding.severity is Severity.FATAL and held.counts_against_node
         if fatal and not claims.refusal(turn, node, held.finding.condition, held.finding.mode):
             return finding_sentence(held.finding)
     return ""
@@ -473,15 +472,6 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
     return advice
 
 
-def counts_against_node(held: OpenFinding) -> bool:
-    """Return whether a finding is about the node, and no operator has accepted it.
-
-    One about a job, such as a storage folder that its user named, is its user's to mend, and says
-    nothing about what others could do with the node.
-    """
-    return not held.accepted_by and not held.finding.key.job
-
-
 def is_well_now(node: NodeRecord, held: OpenFinding) -> bool:
     """Return whether a finding is over for the moment, and kept open because it comes and goes."""
     flapping = node.flapping.get(_finding_name(held.owner, held.finding.key))
@@ -493,8 +483,8 @@ def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding],
     found = [
         held.finding
         for held in node.findings.values()
-        if counts_against_node(held)
-        and claims.mode_of(state, held.finding.condition, held.finding.mode) is not Mode.OBSERVE
+        if held.counts_against_node
+        and state.settings.mode_of(held.finding.condition, held.finding.mode) is not Mode.OBSERVE
     ]
     return (
         [finding for finding in found if finding.severity is Severity.FATAL],
@@ -525,10 +515,7 @@ def _advise(turn: Turn, node: NodeRecord, advice: _Advice | None) -> None:
     if node.deferred == before:
         return
     turn.mark_node(node.name)
-    if before and not node.deferred:
-        turn.state.deferred.remove(node.name)
-    elif not before:
-        insort(turn.state.deferred, node.name)
+    indexing.refresh(turn, node)
     if advice is not None:
         turn.announce(
             node.name,

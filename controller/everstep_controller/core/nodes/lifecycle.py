@@ -11,9 +11,9 @@ from types import MappingProxyType
 from everstep_controller.core.actions import RunCheck, RunPairTest
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
 from everstep_controller.core.model.pair_test import PAIR_ROUNDS, PAIR_WORK_NS
-from everstep_controller.core.model.state import State, note_hearing
+from everstep_controller.core.model.state import State
 from everstep_controller.core.model.timers import Overdue, Wait
-from everstep_controller.core.nodes import claims
+from everstep_controller.core.nodes import claims, indexing
 from everstep_controller.core.turn import Reconciliation, TimerKind
 
 
@@ -212,8 +212,7 @@ def move_node(turn: Reconciliation, node: NodeRecord, event: NodeEvent, reason: 
     if found.to is not node.state:
         turn.mark_node(node.name)
         node.state, node.since_ns, node.reason = found.to, turn.now_ns, reason
-        note_hearing(turn.state, node)
-        claims.list_claims(turn, node)
+        indexing.note_hearing(turn, node)
         turn.announce(
             node.name,
             f"Node{found.to.value.title()}",

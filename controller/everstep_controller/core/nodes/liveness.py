@@ -7,8 +7,16 @@ changes it.
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
-from everstep_controller.core.model.state import CONTROLLER, State, note_hearing
-from everstep_controller.core.nodes import health, lifecycle, outage, quorum, rounds, verdict
+from everstep_controller.core.model.state import CONTROLLER, State
+from everstep_controller.core.nodes import (
+    health,
+    indexing,
+    lifecycle,
+    outage,
+    quorum,
+    rounds,
+    verdict,
+)
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG, silent_agent
 from everstep_controller.core.nodes.evidence import KERNEL_SAYS, end_silence
 from everstep_controller.core.nodes.lifecycle import NodeEvent
@@ -189,7 +197,7 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
         turn.announce(node.name, NODE_DOUBTFUL, f"{node.name} is doubtful: {doubt}")
     silence.doubt = doubt
     if bool(doubt) != bool(before):
-        note_hearing(turn.state, node)
+        indexing.note_hearing(turn, node)
         turn.mark_node(node.name)
     away_ns = turn.now_ns - node.silent_since_ns
     due = doubt and not silence.held and away_ns >= turn.state.settings.agent_return_ns
@@ -227,7 +235,7 @@ def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
     node.silence = Silence()
     turn.mark_node(node.name)
     lifecycle.move_node(turn, node, NodeEvent.SILENT, reason)
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
 
 
 def _await_maintained(turn: Reconciliation, node: NodeRecord) -> None:
@@ -242,6 +250,6 @@ def _await_maintained(turn: Reconciliation, node: NodeRecord) -> None:
     node.silence = Silence()
     rounds.end(turn, node)
     turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
     turn.announce(node.name, "NodeAway", f"{node.name} is away, as may be: {node.reason}")
     turn.mark_node(node.name)

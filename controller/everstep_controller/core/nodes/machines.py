@@ -22,15 +22,8 @@ from everstep_controller.core.model.node import (
     Silence,
 )
 from everstep_controller.core.model.pair_test import PairRecord
-from everstep_controller.core.model.state import (
-    State,
-    forget_away,
-    forget_hearing,
-    keep_listed,
-    note_hearing,
-    note_machine,
-)
-from everstep_controller.core.nodes import agent_identity, claims, removal
+from everstep_controller.core.model.state import State, forget_away
+from everstep_controller.core.nodes import agent_identity, indexing, removal
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
 from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -75,7 +68,7 @@ def known_as(state: State, event: NodeConnected) -> NodeRecord | None:
     named = state.nodes.get(event.node)
     if not event.machine or (named is not None and not named.gone):
         return None
-    names = state.machines.get(event.machine, [])
+    names = state.index.machines.of(event.machine)
     if event.node in names or len(names) > _SHARED_MAX:
         return None
     alone = len(names) == 1
@@ -140,14 +133,13 @@ def rename(turn: Turn, node: NodeRecord, name: str) -> None:
     forget_away(state, old)
     left = NodeRecord(old, since_ns=turn.now_ns, domain=node.domain, jobs=node.jobs)
     before = state.nodes.get(name)
-    if before is not None:
-        forget_hearing(state, before)
-        note_machine(state, before, "")
     node.name, node.jobs = name, before.jobs if before is not None else []
     node.claims += _claims_besides(node, before)
     _begin_anew(node)
     state.nodes[name], state.nodes[old] = node, left
-    _keep_lists(turn, node, old)
+    state.pair_wanted = [one for one in state.pair_wanted if one not in (old, name)]
+    indexing.note_hearing(turn, left)
+    indexing.note_hearing(turn, node)
     _keep_timers(turn, old, name)
     _keep_in_orders(state, old, name)
     for one in state.nodes.values():
@@ -181,22 +173,6 @@ def _begin_anew(node: NodeRecord) -> None:
     node.findings = {
         key: held for key, held in node.findings.items() if held.finding.condition not in told
     }
-
-
-def _keep_lists(turn: Turn, node: NodeRecord, old: str) -> None:
-    """Have a node under its new name in every list that had the old one."""
-    state = turn.state
-    for names in (state.deferred, state.flapping, state.precursors):
-        keep_listed(names, node.name, listed=keep_listed(names, old, listed=False))
-    state.pair_wanted = [one for one in state.pair_wanted if one not in (old, node.name)]
-    left = state.nodes[old]
-    note_hearing(state, left)
-    claims.list_claims(turn, left)
-    machine, node.machine = node.machine, ""
-    keep_listed(state.machines.get(machine, []), old, listed=False)
-    note_machine(state, node, machine)
-    note_hearing(state, node)
-    claims.list_claims(turn, node)
 
 
 def _keep_timers(turn: Turn, old: str, name: str) -> None:
@@ -243,7 +219,7 @@ def _take_for_lost(turn: Turn, left: NodeRecord, name: str) -> None:
     left.renamed_to = left.lost_by = name
     left.silent_since_ns = turn.now_ns
     left.news.told_lost = f"it is {name} now"
-    note_hearing(turn.state, left)
+    indexing.note_hearing(turn, left)
     turn.mark_node(left.name)
     turn.set_timer(f"{TimerKind.RENAMED}/{left.name}", _FORGET_NS)
 
@@ -264,7 +240,7 @@ def forget_old_name(turn: Turn, name: str) -> None:
 
 def findings(state: State) -> Iterator[OpenFinding]:
     """Yield a finding for each id that several machines have."""
-    for machine, names in state.machines.items():
+    for machine, names in state.index.machines:
         nodes = [state.nodes[name] for name in names] if len(names) > 1 else []
         there = [node for node in nodes if node.connected]
         if len({node.boot_id for node in there}) > 1:

@@ -95,7 +95,7 @@ def is_among_many(state: State, name: str) -> bool:
 
 def cut_off_count(state: State) -> int:
     """Return of how many agents people are told together: by an outage, or by a cut."""
-    return len(state.held) + (len(state.outage.nodes) if state.outage is not None else 0)
+    return len(state.index.held) + (len(state.outage.nodes) if state.outage is not None else 0)
 
 
 def is_witnessed(silence: Silence) -> bool:
@@ -133,9 +133,9 @@ def _near(state: State, node: NodeRecord) -> list[str]:
     Not those that are told of alone. Those that are still being asked are away for as long as it:
     the answers to all of the questions do not come at once.
     """
-    if len(state.silent) < FEW:
+    if len(state.index.silent) < FEW:
         return []
-    since_ns, silent = node.silent_since_ns, (state.nodes[name] for name in state.silent)
+    since_ns, silent = node.silent_since_ns, (state.nodes[name] for name in state.index.silent)
     apart = {
         one.name: abs(one.silent_since_ns - since_ns)
         for one in silent
@@ -182,7 +182,7 @@ def _finding(state: State, outage: Outage) -> Finding:
     silences = [state.nodes[name].silence for name in outage.nodes]
     sign = Counter(map(_sign, silences)).most_common(1)[0][0]
     places = _places(state, outage.nodes)
-    total = state.expected_total
+    total = state.index.expected.total
     return Finding(
         component=AGENTS_CUT_OFF.component,
         condition=AGENTS_CUT_OFF.name,
@@ -213,9 +213,9 @@ def _places(state: State, names: Sequence[str]) -> list[_Place]:
     away = Counter(state.nodes[name].domain for name in names)
     shared = _shared_path(away)
     if len(away) > 1 and shared:
-        below = (listed for domain, listed in state.expected.items() if _is_in(domain, shared))
+        below = (listed for domain, listed in state.index.expected if _is_in(domain, shared))
         return [_Place(shared, len(names), sum(map(len, below)))]
-    found = [_Place(one, count, len(state.expected.get(one, ()))) for one, count in away.items()]
+    found = [_Place(one, count, len(state.index.expected.of(one))) for one, count in away.items()]
     return sorted(found, key=lambda place: (-place.away, place.domain))
 
 

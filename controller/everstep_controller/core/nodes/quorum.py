@@ -13,8 +13,8 @@ from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedA
 from everstep_controller.core import events
 from everstep_controller.core.actions import CallRoll
 from everstep_controller.core.model.node import NodeRecord, NodeState, OpenFinding
-from everstep_controller.core.model.state import CONTROLLER, RollCall, State, note_hearing
-from everstep_controller.core.nodes import rounds
+from everstep_controller.core.model.state import CONTROLLER, RollCall, State
+from everstep_controller.core.nodes import indexing, rounds
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -56,7 +56,7 @@ def is_small(state: State) -> bool:
 
 def expected(state: State) -> int:
     """Return from how many nodes something is expected, with those that only silence has lost."""
-    return state.expected_total + len(state.presumed_lost)
+    return state.index.expected.total + len(state.index.presumed_lost)
 
 
 def listed(state: State) -> list[str]:
@@ -121,7 +121,7 @@ def roll_called(turn: Turn, event: events.RollCalled) -> None:
     if roll is None or roll.over or roll.id != event.id:
         return
     roll.heard, roll.over = event.heard, True
-    for name in turn.state.silent:
+    for name in turn.state.index.silent:
         node = turn.state.nodes[name]
         if node.silence.denied:
             node.news.evidence = True
@@ -156,18 +156,18 @@ def hold(turn: Reconciliation, node: NodeRecord, why: str) -> None:
     silence = node.silence
     silence.held, silence.held_ns = why, turn.now_ns
     silence.denied.clear()
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
     turn.mark_node(node.name)
 
 
 def asks_in_vain(state: State, node: NodeRecord) -> bool:
     """Return whether no answer about a node would count: at most half of the fleet is heard."""
-    return bool(node.silence.held) and 2 * state.heard_total <= expected(state)
+    return bool(node.silence.held) and 2 * state.index.heard.total <= expected(state)
 
 
 def may_be_cut_off(state: State) -> bool:
     """Return whether a silence may be this controller's own: it holds some, or half is silent."""
-    return not is_small(state) and bool(state.held or 2 * len(state.silent) >= expected(state))
+    return not is_small(state) and (bool(state.index.held) or _is_half_silent(state))
 
 
 def note_heard(turn: Turn) -> None:
@@ -175,10 +175,10 @@ def note_heard(turn: Turn) -> None:
 
     A network heals in one place after the other: silences are borne anew from then on.
     """
-    state = turn.state
-    if not state.held or not 2 * state.heard_total > expected(state) >= 2 * (state.heard_total - 1):
+    state, heard = turn.state, turn.state.index.heard.total
+    if not state.index.held or not 2 * heard > expected(state) >= 2 * (heard - 1):
         return
-    for name in state.silent:
+    for name in state.index.silent:
         node = state.nodes[name]
         node.silence.held_ns = turn.now_ns
         node.silence.denied.clear()
@@ -192,7 +192,11 @@ def is_alone(turn: Turn, node: NodeRecord) -> bool:
     if is_small(state) or silence.held or silence.denied or silence.heard_ns or silence.kernel_ns:
         return False
     away_ns = turn.now_ns - max(node.silent_since_ns, silence.expected_until_ns)
-    return away_ns >= state.settings.agent_return_ns and 2 * len(state.silent) >= expected(state)
+    return away_ns >= state.settings.agent_return_ns and _is_half_silent(state)
+
+
+def _is_half_silent(state: State) -> bool:
+    return 2 * len(state.index.silent) >= expected(state)
 
 
 def _domains_wanted(state: State, node: NodeRecord, own: str) -> int:
@@ -209,7 +213,7 @@ def _domains_wanted(state: State, node: NodeRecord, own: str) -> int:
 def _independent_domains(state: State) -> set[str]:
     """Return the first few domains of nodes from which something is expected: enough to count."""
     found: set[str] = set()
-    for domain, names in state.expected.items():
+    for domain, names in state.index.expected:
         found.update([domain] if domain else names[: _DOMAINS + 2])
         if len(found) >= _DOMAINS + 2:
             break
@@ -254,7 +258,7 @@ def tell_lost(turn: Turn, node: NodeRecord, who: str, why: str) -> None:
     node.lost_by = who
     if not node.gone:
         node.news.told_lost = f"{who} says so: {why}"
-    note_hearing(turn.state, node)
+    indexing.note_hearing(turn, node)
     turn.mark_node(node.name)
 
 
@@ -263,7 +267,7 @@ def tell_lost(turn: Turn, node: NodeRecord, who: str, why: str) -> None:
 
 def tell_people(turn: Reconciliation) -> None:
     """Have a finding say that this controller may be cut off, as long as it holds any node."""
-    held, known = turn.state.held, turn.state.findings.get(_KEY)
+    held, known = turn.state.index.held, turn.state.findings.get(_KEY)
     if not held:
         if known is not None:
             del turn.state.findings[_KEY]

@@ -1,18 +1,15 @@
 """Removal of nodes: what is gone for good is forgotten, when an operator says that it is."""
 
 from everstep_controller.core import events
+from everstep_controller.core.model.fleet_index import keep_listed
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import (
     State,
     forget_away,
-    forget_hearing,
     jobs_involving,
-    keep_listed,
-    note_hearing,
-    note_machine,
 )
-from everstep_controller.core.nodes import agent_identity, outage, rounds
+from everstep_controller.core.nodes import agent_identity, indexing, outage, rounds
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -122,28 +119,15 @@ def forget_among_peers(turn: Turn, node: NodeRecord) -> None:
         other.silence.unheard.pop(node.name, None)
         if node.name in other.silent_to:
             other.silent_to.remove(node.name)
-            note_hearing(turn.state, other)
+            indexing.note_hearing(turn, other)
             turn.mark_node(other.name)
 
 
 def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state = turn.state
-    forget_hearing(state, node)
+    state.index.forget(node.name)
     forget_away(state, node.name)
-    for names in (
-        state.draining,
-        state.deferred,
-        state.isolated,
-        state.returned,
-        state.flapping,
-        state.pair_wanted,
-        state.precursors,
-        state.held,
-        state.presumed_lost,
-        state.on_its_machine,
-    ):
-        keep_listed(names, node.name, listed=False)
-    note_machine(state, node, "")
+    keep_listed(state.pair_wanted, node.name, listed=False)
     for kind in TIMERS:
         turn.drop_timer(f"{kind}/{node.name}")
     drop_injections(turn, node)

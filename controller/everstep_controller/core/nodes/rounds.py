@@ -95,7 +95,7 @@ def confirmers(state: State, node: NodeRecord) -> list[str]:
     for domains in _domains_by_preference(state, node.domain, seed):
         for offset in range(CONFIRMERS):
             for domain in domains:
-                names = state.heard[domain]
+                names = state.index.heard.of(domain)
                 name = names[(seed + offset) % len(names)]
                 if name != node.name and name not in found:
                     found.append(name)
@@ -109,8 +109,8 @@ def controller_domain(state: State) -> str:
 
     Where several agents run there, machines are played, and none of their domains is its own.
     """
-    if len(state.on_its_machine) == 1:
-        return independent_domain(state, state.on_its_machine[0])
+    if len(state.index.on_its_machine) == 1:
+        return independent_domain(state, state.index.on_its_machine[0])
     return state.settings.controller_domain
 
 
@@ -125,15 +125,15 @@ def witnesses(state: State, node: NodeRecord) -> int:
     All nodes count from which something is expected, also those that are silent themselves: where
     many are, the fault may be here.
     """
-    near = len(state.expected.get(node.domain, ()))
-    own = int(node.name in state.expected.get(node.domain, ()))
-    far = state.expected_total - near
+    near = len(state.index.expected.of(node.domain))
+    own = int(state.index.is_expected(node.name))
+    far = state.index.expected.total - near
     return min(CONFIRMERS, far or near - own)
 
 
 def _domains_by_preference(state: State, own: str, seed: int) -> Iterator[list[str]]:
     """Yield domains with nodes that are heard: far ones, those of the same pod, its own, ours."""
-    known, ours = state.heard_domains, controller_domain(state)
+    known, ours = state.index.heard.keys, controller_domain(state)
     first = seed % len(known) if known else 0
     some = [*known[first : first + _PLACES_MAX], *known[: min(first, _PLACES_MAX)]][:_PLACES_MAX]
     pod = own.partition("/")[0]
@@ -146,5 +146,5 @@ def _domains_by_preference(state: State, own: str, seed: int) -> Iterator[list[s
     # Peers in a second domain are worth more than more of them in the first.
     yield far if len(far) > 1 else [*far, *near]
     yield near
-    yield [own] if own in state.heard and own != ours else []
-    yield [ours] if ours in state.heard else []
+    yield [own] if own in state.index.heard and own != ours else []
+    yield [ours] if ours in state.index.heard else []

@@ -7,8 +7,7 @@ whatever it has not done by then is asked anew of what may be a new agent.
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.state import keep_listed
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import health, indexing
 from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -65,19 +64,19 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
 
 def _is_everywhere(turn: Turn) -> bool:
     most = max(1, int(len(turn.state.nodes) * _SHARE_MAX))
-    return len(turn.state.flapping) >= most
+    return len(turn.state.index.flapping) >= most
 
 
 def _begin_flapping(turn: Reconciliation, node: NodeRecord) -> None:
     node.flaps_since_ns = node.stream_ends_ns[0]
-    keep_listed(turn.state.flapping, node.name, listed=True)
+    indexing.refresh(turn, node)
     health.raise_finding(turn, node, _finding(node))
     turn.set_timer(f"{TimerKind.STREAM}/{node.name}", QUIET_NS)
 
 
 def _end_flapping(turn: Reconciliation, node: NodeRecord) -> None:
     node.flaps_since_ns, node.stream_ends_ns, node.stream_end_reason = 0, [], ""
-    keep_listed(turn.state.flapping, node.name, listed=False)
+    indexing.refresh(turn, node)
     turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
     evidence = "it is lost" if node.gone else "its stream has been open for 10 min"
     health.clear_finding(turn, node, _finding(node).key, evidence)

@@ -31,13 +31,16 @@ def watched_peers(nodes: Sequence[str], domain_of: Mapping[str, str]) -> dict[st
 
 def watchers_of(state: State, node: NodeRecord) -> list[str]:
     """Return who probes a node, as the fleet is now."""
-    known = state.present_domains
-    names = state.present.get(node.domain, [])
+    known = state.index.present.keys
+    names = state.index.present.of(node.domain)
     at = bisect_left(names, node.name)
     if at == len(names) or names[at] != node.name:
         return []
     index = bisect_left(known, node.domain)
-    near = [state.present[known[index - distance]] for distance in range(min(_REACH, len(known)))]
+    near = [
+        state.index.present.of(known[index - distance])
+        for distance in range(min(_REACH, len(known)))
+    ]
     return list(_watchers(near, at, len(known)))
 
 

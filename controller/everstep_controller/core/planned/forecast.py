@@ -153,7 +153,7 @@ def window_forecasts(state: State, window: Window) -> Iterator[tuple[str, str]]:
     """Yield each job that a window still concerns, and what it does to it; "" for moving away."""
     if not window.open:
         return
-    leaving = {*state.draining, *window.span.nodes}
+    leaving = {*state.index.draining, *window.span.nodes}
     for job in jobs_in_span(state, window.span):
         can_move = bool(plan_without(state, job, leaving)[0])
         yield job.name, "" if can_move else _interrupted(job, window)

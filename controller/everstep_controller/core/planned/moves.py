@@ -44,7 +44,7 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
 
 def problem(state: State, job: JobRecord, node: NodeRecord) -> str:
     """Return what speaks against a move now, whether it has begun or not; "" for nothing."""
-    mode = claims.mode_of(state, STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
+    mode = state.settings.mode_of(STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
     if mode is not Mode.ENFORCE:
         return f"the mode of {STEPS_UNSAVED.name} is {mode.value}"
     if node.silence.held or outage.is_among_many(state, node.name):
@@ -102,7 +102,7 @@ def _refusal(turn: Turn, job: JobRecord, node: NodeRecord) -> str:
 
 def _no_spare(state: State, job: JobRecord, node: NodeRecord) -> str:
     """Return why no spare can take a node's place: it has to be well, and to run nothing."""
-    members, kind = plan_without(state, job, {*state.draining, node.name})
+    members, kind = plan_without(state, job, {*state.index.draining, node.name})
     if not members or kind is not PlanKind.SPARE:
         return "no spare waits"
     new = [state.nodes[name] for name in members if name not in job.generation.members]

@@ -34,7 +34,7 @@ from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 def reconcile_jobs(turn: Reconciliation, job_ids: Set[str]) -> None:
     """See what is wanted of each of these jobs, and do what is due of it."""
     known = turn.state.jobs
-    draining = set(turn.state.draining) if job_ids else set()
+    draining = set(turn.state.index.draining) if job_ids else set()
     for job in (known[job_id] for job_id in sorted(job_ids) if job_id in known):
         if job.state is JobState.ENDED:
             _end(turn, job)
@@ -474,7 +474,7 @@ def why_pointless(state: State, job: JobRecord, wish: Planned) -> str:
     leaving = forecast.drained(state, job) if wish.kind is PlannedKind.DRAIN else []
     if not leaving or any(state.nodes[name].vacated for name in leaving):
         return ""
-    if forecast.plan_without(state, job, set(state.draining))[0]:
+    if forecast.plan_without(state, job, set(state.index.draining))[0]:
         return ""
     return forecast.forecast(state, job, leaving[0])
 

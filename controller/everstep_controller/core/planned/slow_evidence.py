@@ -6,17 +6,17 @@ neither is one that came long after they had become so. And what many nodes of t
 make one of them slower than the others.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from everstep_common.judging.findings import Mode, Severity
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, OpenFinding
+from everstep_controller.core.model.node_findings import findings_of
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import shown
-from everstep_controller.core.nodes import claims, health
+from everstep_controller.core.nodes import health
 from everstep_controller.core.recovery import pair_tests
 
 # Findings of the controller by which it compares what agents read of hardware.
@@ -63,19 +63,6 @@ class SlowEvidence:
     since_ns: int = 0
 
 
-def findings_of(
-    state: State, node: NodeRecord, owners: Mapping[str, FindingOwner]
-) -> Iterator[OpenFinding]:
-    """Yield the open findings of a node that are of these conditions and count against it."""
-    for held in node.findings.values():
-        finding = held.finding
-        counts = health.counts_against_node(held) and finding.severity is not Severity.INFO
-        if counts and owners.get(finding.condition) is held.owner:
-            mode = claims.mode_of(state, finding.condition, finding.mode)
-            if mode is not Mode.OBSERVE:
-                yield held
-
-
 def found_words(held: OpenFinding) -> str:
     """Return who has found what, in words."""
     finding = held.finding
@@ -93,7 +80,7 @@ def evidence_of(state: State, node: NodeRecord, job: JobRecord, part: SlowPart) 
     What is over for the moment, and kept open because it comes and goes, is no reason to begin.
     """
     doubted = ""
-    for held in findings_of(state, node, _SLOW_OWNERS):
+    for held in findings_of(state.settings, node, _SLOW_OWNERS):
         if health.is_well_now(node, held):
             continue
         why_not = _untimely(held, job.slow, part) or shared_by(state, node, job, held)
@@ -105,7 +92,9 @@ def evidence_of(state: State, node: NodeRecord, job: JobRecord, part: SlowPart) 
 
 def is_evidence_open(state: State, node: NodeRecord, since_ns: int) -> bool:
     """Return whether something is open that makes a node slow, and began at a time or later."""
-    return any(held.since_ns >= since_ns for held in findings_of(state, node, _SLOW_OWNERS))
+    return any(
+        held.since_ns >= since_ns for held in findings_of(state.settings, node, _SLOW_OWNERS)
+    )
 
 
 def _untimely(held: OpenFinding, slow: JobSlowness, part: SlowPart) -> str:

@@ -7,9 +7,8 @@ a failure is found by what agents read of hardware alone. Operators, budgets and
 whether automation drains the node, so that no step is lost, or people are told the command.
 """
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Mode
@@ -19,15 +18,15 @@ from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
 from everstep_controller.core.model.node import AUTOMATION, FindingOwner, NodeRecord, OpenFinding
+from everstep_controller.core.model.node_findings import precursor_of
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
-from everstep_controller.core.model.state import State, jobs_of_node, keep_listed
+from everstep_controller.core.model.state import State, jobs_of_node
 from everstep_controller.core.model.windows import shown
-from everstep_controller.core.nodes import budgets, claims
+from everstep_controller.core.nodes import budgets, claims, indexing
 from everstep_controller.core.planned.forecast import plan_without
 from everstep_controller.core.planned.slow_evidence import (
     SlowEvidence,
     evidence_of,
-    findings_of,
     found_words,
     is_evidence_open,
     shared_by,
@@ -90,7 +89,7 @@ def case_of(
 ) -> SwapCase:
     """Return the case of a job and a node of it; its operators allow it by a condition's name."""
     state = turn.state
-    leaving = set(state.draining)
+    leaving = set(state.index.draining)
     refused = claims.refusal(turn, node, allowed_by.name, allowed_by.mode)
     refusal = (refused.why if refused is not None else _kept_out(node)) or turn.paused(job.name)
     refusal = refusal or _begun_lately(turn, node) or _unsaved(job)
@@ -300,23 +299,6 @@ NODE_PRECURSOR = Condition(
     mode=Mode.ADVISE,
 )
 
-# Conditions that foretell a failure, and whose finding it is. One that is only told as information,
-# such as a retraining that a node alone has seen (IbLoneRecoveries), asks for nothing.
-PRECURSORS: Mapping[str, FindingOwner] = MappingProxyType(
-    {
-        "IbErrorsUnlikePeers": FindingOwner.CONTROLLER,
-        "GpuMetricsVanished": FindingOwner.AGENT,
-        "GpuClocksBelowPeers": FindingOwner.CONTROLLER,
-        "GpuBrakedUnlikePeers": FindingOwner.CONTROLLER,
-    }
-)
-
-
-def precursor_of(state: State, node: NodeRecord) -> OpenFinding | None:
-    """Return the oldest finding of a node that foretells a failure; None for none."""
-    found = findings_of(state, node, PRECURSORS)
-    return min(found, key=lambda held: held.since_ns, default=None)
-
 
 def trend(held: OpenFinding) -> str:
     """Return what is found, since when, what it was at first, and what it is now."""
@@ -336,17 +318,15 @@ def swap_plan(state: State, node: NodeRecord) -> str:
 
 def _reconcile_foretold(turn: Reconciliation, job_ids: Set[str]) -> None:
     """Drain the nodes of these jobs that have a precursor, or say what is done."""
-    for name in list(turn.state.precursors) if job_ids else ():
-        node = turn.state.nodes.get(name)
-        if node is None:  # removed, by a version that left its name here
-            continue
+    for name in list(turn.state.index.precursors) if job_ids else ():
+        node = turn.state.nodes[name]
         jobs = _jobs_on(turn.state, node)
         if any(job.id in job_ids for job in jobs):
             _swap_foretold_node(turn, node, jobs)
 
 
 def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord]) -> None:
-    held = precursor_of(turn.state, node)
+    held = precursor_of(turn.state.settings, node)
     if held is None:
         return
     if is_swapped(node):
@@ -390,13 +370,13 @@ def _jobs_on(state: State, node: NodeRecord) -> list[JobRecord]:
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Note whether a node has a precursor; give it back when nothing shows why it was drained."""
-    found = precursor_of(turn.state, node) is not None
-    keep_listed(turn.state.precursors, node.name, listed=found)
+    found = precursor_of(turn.state.settings, node) is not None
+    indexing.refresh(turn, node)
     if not found or not _jobs_on(turn.state, node):
         node.swap_plan = ""
     if not is_swapped(node):
         return
-    mode = claims.mode_of(turn.state, NODE_PRECURSOR.name, NODE_PRECURSOR.mode)
+    mode = turn.state.settings.mode_of(NODE_PRECURSOR.name, NODE_PRECURSOR.mode)
     if found and mode is Mode.ENFORCE:
         return
     if why := _why_over(turn.state, node):
@@ -405,7 +385,7 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
 
 def _reconcile_drained(turn: Reconciliation, job_ids: Set[str]) -> None:
     """Look at the drained nodes of these jobs again: their ranks may be well by now."""
-    draining = set(turn.state.draining) if job_ids else set()
+    draining = set(turn.state.index.draining) if job_ids else set()
     for job_id in sorted(job_ids & turn.state.jobs.keys()):
         members = turn.state.jobs[job_id].generation.members
         for name in sorted(draining.intersection(members)):

@@ -12,7 +12,6 @@ from everstep_common.judging.findings import Mode, Severity
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import claims, health
 
 # Components that are one accelerator: "gpu/0000:3b:00.0".
 _DEVICE = re.compile(r"(?:gpu|accelerator|pcie)/([0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7])")
@@ -74,8 +73,8 @@ def counting(state: State, node: NodeRecord) -> Iterator[OpenFinding]:
     """Yield the findings about a node that nobody wants only observed."""
     for held in node.findings.values():
         finding = held.finding
-        mode = claims.mode_of(state, finding.condition, finding.mode)
-        if health.counts_against_node(held) and mode is not Mode.OBSERVE:
+        mode = state.settings.mode_of(finding.condition, finding.mode)
+        if held.counts_against_node and mode is not Mode.OBSERVE:
             yield held
 
 

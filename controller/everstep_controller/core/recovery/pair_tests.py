@@ -27,7 +27,7 @@ from everstep_controller.core.model.pair_test import (
     RunningPairTest,
 )
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import claims, health, lifecycle
+from everstep_controller.core.nodes import health, lifecycle
 from everstep_controller.core.recovery import pair_verdict
 from everstep_controller.core.recovery.pair_partners import (
     PARTNERS,
@@ -82,7 +82,7 @@ def nominate(turn: Turn, node: NodeRecord, job: JobRecord, why: str) -> None:
 def is_rested(turn: Turn, node: NodeRecord) -> bool:
     """Return whether automation may test a node: it has not been lately, and nobody forbids it."""
     lately = node.pair.done_ns and turn.now_ns - node.pair.done_ns < REST_NS
-    mode = claims.mode_of(turn.state, PAIR_TEST_SLOW.name, PAIR_TEST_SLOW.mode)
+    mode = turn.state.settings.mode_of(PAIR_TEST_SLOW.name, PAIR_TEST_SLOW.mode)
     return not lately and mode is not Mode.OBSERVE
 
 

@@ -147,7 +147,7 @@ def _who_joined(job: JobRecord, ready: int) -> str:
 def _stopping(turn: Reconciliation, job: JobRecord) -> None:
     stopped, nodes = job.generation.stopped, turn.state.nodes
     left = len(job.generation.members) - len(stopped)
-    if left > len(nodes) - turn.state.heard_total:
+    if left > len(nodes) - turn.state.index.heard.total:
         return  # asked at every answer of a member: whoever is missing, one of them is heard
     silent = (
         name
@@ -179,7 +179,7 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
 
 def last_resorts(state: State, job: JobRecord) -> list[NodeRecord]:
     """Return the nodes that get ranks of a job only where it would have too few without them."""
-    if not state.flapping:
+    if not state.index.flapping:
         return []
     seats = frozenset(job.generation.members)
     offered = _offered(state, job, seats)
@@ -382,7 +382,7 @@ def _begin_generation(
 
 def _taken_last(state: State, job: JobRecord, members: Sequence[str]) -> str:
     """Return which new members were its last resorts, as the end of a sentence."""
-    seats, flapping = frozenset(job.generation.members), frozenset(state.flapping)
+    seats, flapping = frozenset(job.generation.members), frozenset(state.index.flapping)
     last = [name for name in members if name in flapping and name not in seats]
     if not last:
         return ""

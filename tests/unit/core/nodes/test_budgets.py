@@ -200,7 +200,7 @@ def test_what_is_held_back_is_a_finding_with_the_next_step_and_ends_with_its_cau
 def test_what_a_mode_forbids_is_no_matter_of_budgets() -> None:
     story = Story(nodes=9, settings=Settings(mode=Mode.ADVISE))
     _find(story, "n0", "n1", "n2")
-    assert story.core.state.deferred == ["n0", "n1", "n2"]
+    assert story.core.state.index.deferred == ["n0", "n1", "n2"]
     assert list(budgets.findings(story.core.state)) == []
 
 

@@ -11,7 +11,6 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.model.state import note_machine
 from everstep_controller.core.nodes import machines
 from everstep_controller.core.nodes.stream_flaps import ENDS
 from everstep_controller.journal.codec import decode_state, encode
@@ -108,8 +107,8 @@ def test_a_node_with_another_name_is_the_same_node_and_the_old_name_is_gone() ->
     assert "old is new now" in said["new"]
     story.forget("old")
     assert story.names == ["n0", "n1", "n2", "n3", "n4", "n5", "new"]
-    assert story.core.state.expected_total == 7
-    assert story.core.state.machines == {"m-x": ["new"]}
+    assert story.core.state.index.expected.total == 7
+    assert list(story.core.state.index.machines) == [("m-x", ["new"])]
 
 
 def test_isolation_is_not_escaped_by_another_name() -> None:
@@ -160,14 +159,18 @@ def test_automations_claim_and_the_finding_of_the_core_go_along() -> None:
     story.hello("old")
     for _ in range(ENDS):
         story.hello("old")
-    assert story.core.state.flapping == ["old"]
+    assert story.core.state.index.flapping == ["old"]
     story.find("old")
     assert story.owners("old") == ["automation"]
-    assert story.core.state.isolated == ["old"]
+    assert story.core.state.index.isolated == ["old"]
     story.leave("old")
     story.hello("new")
     state = story.core.state
-    assert (state.flapping, state.isolated, state.draining) == (["new"], ["new"], [])
+    assert (state.index.flapping, state.index.isolated, state.index.draining) == (
+        ["new"],
+        ["new"],
+        [],
+    )
     assert story.owners("new") == ["automation"]
     assert "StreamFlapping" in {
         one.finding.condition for one in state.nodes["new"].findings.values()
@@ -183,7 +186,8 @@ def test_deaths_and_hangs_that_are_remembered_are_of_the_new_name() -> None:
     assert [one for one in job.recovery.judgements if "n0" in one.nodes]
     known = story.core.state.nodes["n0"]
     strikes = list(known.strikes)
-    note_machine(story.core.state, known, "m-x")
+    known.machine = "m-x"
+    story.core.state = replace(story.core.state)
     story.tell(events.NodeDisconnected("n0"))
     hello = events.NodeConnected(
         node="gpu-0",
@@ -380,7 +384,7 @@ def test_claims_under_an_old_name_are_claims_on_the_node() -> None:
     story.tell(events.OperatorReleased("n1", "ann", "done"))
     assert story.owners("new") == []
     story.tell(events.OperatorDrained("n1", "ann", "fan"))
-    assert story.core.state.draining == ["new"]
+    assert story.core.state.index.draining == ["new"]
     from_every_prefix(story)
 
 
@@ -412,10 +416,9 @@ def test_a_name_that_nobody_has_any_more_is_the_node_that_had_it() -> None:
 # --- journals ------------------------------------------------------------------------------------
 
 
-def test_a_journal_from_before_machines_were_listed_knows_them_after_its_start() -> None:
+def test_a_journal_that_is_read_knows_machines() -> None:
     story = _isolated()
-    older = replace(story.core.state, machines={})
-    story.core.state = decode_state(encode(older).replace(b'"machines":{},', b""))
+    story.core.state = decode_state(encode(story.core.state))
     story.tell(events.ControllerStarted("0.2.0"))
     story.hello("new", boot="2")
     assert story.owners("new") == ["operator"]

@@ -138,7 +138,17 @@ def test_what_a_controller_held_is_heard_again_when_the_cut_heals() -> None:
     cut.heal()
     cut.wait(1)
     assert not any(node.doubtful for node in cut.state.nodes.values())
-    assert (cut.lost, cut.finding, cut.state.held) == (set(), "", [])
+    assert (cut.lost, cut.finding, cut.state.index.held) == (set(), "", [])
+
+
+def test_a_silent_node_that_a_peer_hears_again_is_held_no_more() -> None:
+    cut = Cut(_without_domains(12))
+    cut.begin(_names(12, 6))
+    cut.wait(60)
+    assert "n06" in cut.state.index.held
+    cut.tell(events.PeerReported("n00", "n06", silent=False))
+    assert "n06" not in cut.state.index.held
+    assert cut.state.index == cut.state.compute_index()
 
 
 @pytest.mark.parametrize("domains", [_without_domains(12), _racks(12, 6)])

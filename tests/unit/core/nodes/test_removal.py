@@ -33,7 +33,7 @@ def test_of_a_lost_node_that_is_removed_nothing_is_left() -> None:
     assert "n7" not in state.nodes
     assert b'"n7"' not in encode(state)
     assert not [timer for timer in state.timers if timer.endswith("/n7")]
-    assert state.expected_total == 7
+    assert state.index.expected.total == 7
 
 
 def test_a_removed_node_that_was_to_fail_is_asked_for_nothing_more() -> None:
@@ -49,10 +49,10 @@ def test_a_removed_node_that_was_to_fail_is_asked_for_nothing_more() -> None:
             mode=Mode.ADVISE,
         ),
     )
-    assert story.core.state.precursors == ["n7"]
+    assert story.core.state.index.precursors == ["n7"]
     story.lose("n7")
     assert _remove(story, "n7") == ["NodeRemoved"]
-    assert story.core.state.precursors == []
+    assert story.core.state.index.precursors == []
     story.connect("n7", boot="2")
     assert story.state("n7") is NodeState.HEALTHY
 
@@ -66,7 +66,7 @@ def test_removed_nodes_that_connect_again_are_new_ones(boot: str) -> None:
     for name in ("n6", "n7"):
         story.connect(name, boot=boot)
         assert story.state(name) is NodeState.HEALTHY
-    assert story.core.state.expected_total == 8
+    assert story.core.state.index.expected.total == 8
     assert not story.core.state.refused_agents
     assert not story.core.state.halted
 

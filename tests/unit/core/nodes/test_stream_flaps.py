@@ -11,7 +11,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import JobRecord, JobSpec, JobState, Launcher, Members
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.state import State, keep_listed
+from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes.claims import no_spare, why_ineligible
 from everstep_controller.core.nodes.stream_flaps import ENDS, STREAM_FLAPPING
 from everstep_controller.core.recovery.planning import candidates, choose_members
@@ -96,7 +96,7 @@ def test_it_is_over_when_a_stream_was_open_for_ten_minutes() -> None:
     assert _flaps(story, "n0")
     _stay_open(story, "n0", 20)
     assert not _flaps(story, "n0")
-    assert story.core.state.flapping == []
+    assert story.core.state.index.flapping == []
     assert not story.core.state.nodes["n0"].flaps_since_ns
 
 
@@ -214,16 +214,15 @@ def _choose(nodes: list[_Known], members: int, spec: JobSpec, *, last: bool) -> 
     """Return whom a plan takes of all nodes, or of those that are not its last resorts."""
     job = JobRecord(id="j-1", name="j", spec=spec, created_ns=0, ledger=Ledger(0))
     job.generation.members = Members(f"n{place}" for place in range(members))
-    state = State(jobs={job.id: job})
+    known_nodes: dict[str, NodeRecord] = {}
     for place, known in enumerate(nodes):
         health = known.health if known.usable else NodeState.LOST
         node = NodeRecord(f"n{place}", health, connected=known.usable)
-        state.nodes[node.name] = node
+        known_nodes[node.name] = node
         node.flaps_since_ns = int(known.flaps)
-        keep_listed(state.flapping, node.name, listed=known.flaps)
         if last or place < members or not known.flaps:
             job.launchers[node.name] = Launcher(1, 0)
-    return choose_members(state, job)[0]
+    return choose_members(State(jobs={job.id: job}, nodes=known_nodes), job)[0]
 
 
 def test_where_many_streams_flap_the_cause_is_no_node() -> None:
@@ -240,7 +239,7 @@ def test_a_node_that_is_lost_flaps_no_more() -> None:
     _reconnect(story, "n0", ENDS)
     story.lose("n0")
     assert not _flaps(story, "n0")
-    assert story.core.state.flapping == []
+    assert story.core.state.index.flapping == []
 
 
 def test_an_agent_that_reconnects_again_and_again_has_no_time_anew_for_its_orders() -> None:

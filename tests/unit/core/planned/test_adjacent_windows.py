@@ -51,11 +51,11 @@ def test_a_node_that_is_good_again_takes_no_ranks_while_its_next_window_drains_i
     assert (first.state, second.state) == (WindowState.OVER, WindowState.DRAINING)
     node = story.core.state.nodes["n2"]
     assert (node.state, node.draining, node.usable) == (NodeState.PROBATION, True, False)
-    assert story.core.state.draining == ["n2"]
+    assert story.core.state.index.draining == ["n2"]
     story.run_until(second.span.begin_ns)
     assert story.state("n2") is NodeState.MAINTENANCE
     story.checked("n2", story.run_until(second.span.end_ns))
-    assert (story.owners("n2"), story.core.state.draining) == ([], [])
+    assert (story.owners("n2"), story.core.state.index.draining) == ([], [])
 
 
 @pytest.mark.parametrize("first_due", [0, 1])

@@ -12,8 +12,8 @@ from everstep_controller.api.admin.messages.fleet_messages import job_detail, no
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState, Members
 from everstep_controller.core.model.node import AUTOMATION, FindingOwner
+from everstep_controller.core.model.node_findings import PRECURSORS, precursor_of
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.planned.swaps import PRECURSORS, precursor_of
 from everstep_controller.journal.codec import decode_state, encode
 from everstep_controller.judging.judges import JUDGES
 from unit.core.jobs.test_stalls import told
@@ -93,7 +93,7 @@ def test_where_it_is_enforced_the_node_is_drained_and_given_back_when_it_is_over
     assert story.drained() == ["n1"]
     story.over("n1") if owner == "agent" else story.judged("n1", None)
     assert story.drained() == []
-    assert story.core.state.precursors == []
+    assert story.core.state.index.precursors == []
 
 
 def test_a_job_whose_steps_are_not_saved_is_moved_when_they_are() -> None:
@@ -210,7 +210,7 @@ def test_an_operators_release_is_the_word_that_it_is_dealt_with() -> None:
     story.judged("n1")
     assert story.drained() == ["n1"]
     story.tell(events.OperatorReleased("n1", "ops", "known"))
-    assert (story.drained(), story.core.state.precursors) == ([], [])
+    assert (story.drained(), story.core.state.index.precursors) == ([], [])
 
 
 def test_a_trend_tells_what_it_was_at_first_and_is_now() -> None:
@@ -253,10 +253,9 @@ def test_an_older_snapshot_is_read() -> None:
     story = PrecursorStory(settings=_ENFORCED).begin()
     story.find("n1", _VANISHED)
     snapshot = json.loads(encode(story.core.state))
-    del snapshot["precursors"]
     for node in snapshot["nodes"].values():
         node.pop("swap_plan", None)
         for held in node["findings"].values():
             held.pop("first_evidence", None)
     older = decode_state(json.dumps(snapshot).encode())
-    assert precursor_of(older, older.nodes["n1"]) is not None
+    assert precursor_of(older.settings, older.nodes["n1"]) is not None

@@ -83,7 +83,7 @@ class SlowStory(PlannedStory):
         return self.job.slow.plan
 
     def drained(self) -> list[str]:
-        return list(self.core.state.draining)
+        return list(self.core.state.index.draining)
 
 
 def _case() -> SwapCase:

@@ -20,7 +20,6 @@ from everstep_controller.core.model.node import NodeRecord, OpenFinding
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims
-from everstep_controller.core.nodes.claims import mode_of
 from everstep_controller.core.planned import forecast
 from everstep_controller.core.planned.forecast import window_sentences
 from everstep_controller.core.planned.slow_evidence import SlowEvidence, evidence_of
@@ -174,7 +173,7 @@ def finding_line(state: State, node: str, held: OpenFinding) -> admin_pb2.Findin
         rule=finding.rule,
         since_ns=held.since_ns,
         injected=finding.injected,
-        mode=mode_of(state, finding.condition, finding.mode).value,
+        mode=state.settings.mode_of(finding.condition, finding.mode).value,
         owner=held.owner.value,
     )
 
@@ -232,7 +231,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
 
 def _swap_plans(state: State, job: JobRecord) -> list[str]:
     """Return what is done about the nodes of a job on which a failure is foretold."""
-    names = sorted(set(state.precursors).intersection(job.generation.members))
+    names = sorted(set(state.index.precursors).intersection(job.generation.members))
     return [plan for name in names if (plan := swap_plan(state, state.nodes[name]))]
 
 
