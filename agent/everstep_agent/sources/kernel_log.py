@@ -20,8 +20,7 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidSighting
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
 from everstep_agent.detectors.kernel.logs.pstore import PstoreReading, judge_pstore
-from everstep_agent.detectors.kernel.rules import fabric_manager
-from everstep_agent.detectors.kernel.rules.rule import LineRules
+from everstep_agent.detectors.kernel.rules.builtin import FABRIC_MANAGER_RULES
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_file import FileLog
@@ -255,7 +254,6 @@ def kernel_log(path: Path, boot_id: str, position: Position) -> KernelLog:
 
 
 _FABRIC_INTERVAL_S = 10.0
-_FABRIC_RULES = LineRules(fabric_manager.RULES)
 
 
 def fabric_manager_source(
@@ -269,7 +267,7 @@ def fabric_manager_source(
     told = [log.position]
 
     def judge(batch: KernelBatch) -> Sequence[Judgement]:
-        judged = {one.key: one for line in batch.lines if (one := _FABRIC_RULES.judge(line))}
+        judged = {one.key: one for line in batch.lines if (one := FABRIC_MANAGER_RULES.judge(line))}
         return list(judged.values())
 
     def keep() -> None:

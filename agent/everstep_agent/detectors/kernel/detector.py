@@ -1,5 +1,6 @@
 """Kernel log detector: what the kernel said about the node, from its lines."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,48 +13,30 @@ from everstep_agent.detectors.kernel.gpu_faults.xid import XidEvent, xid_event
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth, XidDetector
 from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidHistory
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
-from everstep_agent.detectors.kernel.rules import (
-    accelerators,
-    disks,
-    fabric_manager,
-    file_servers,
-    filesystems,
-    hardware,
-    machine,
-    network,
-    network_cards,
-    nvidia,
-    pci_ports,
-    pcie,
-)
+from everstep_agent.detectors.kernel.rules import pci_ports
+from everstep_agent.detectors.kernel.rules.builtin import RULES
 from everstep_agent.detectors.kernel.rules.line import KernelLine, began_ns
 from everstep_agent.detectors.kernel.rules.repeats import Repeats
-from everstep_agent.detectors.kernel.rules.rule import LineRules, Sieve, gravest
+from everstep_agent.detectors.kernel.rules.rule import Sieve, gravest
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.judging.judgement import Faulty, Judgement
 from everstep_common.judging.moment import Moment
 
-RULES = LineRules(
-    (
-        *nvidia.RULES,
-        *network_cards.RULES,
-        *network.RULES,
-        *accelerators.RULES,
-        *pcie.RULES,
-        *hardware.RULES,
-        *disks.RULES,
-        *filesystems.RULES,
-        *file_servers.RULES,
-        *machine.RULES,
-        *fabric_manager.RULES,
-    )
-)
 SIEVE = Sieve((XID_NEEDLE, sxid.NEEDLE, *RULES.needles, *pci_ports.NEEDLES))
 # Xids of which only the last one counts: 154 (what the driver wants done about a GPU), 162 and 163
 # (its power smoothing went on, went off).
 _TOGGLES = frozenset({154, 162, 163})
 # KERN_WARNING, include/linux/kern_levels.h
 _WARNING = 4
+# The first of the lines into which the driver breaks "The NVIDIA GPU 0000:3b:00.0 (PCI ID: …)
+# installed in this system has fallen off the bus and is not responding to commands."
+_NAMED_GPU_NEEDLE = "NVRM: The NVIDIA GPU"
+_FALLEN_NEEDLE = "fallen off the bus"
+# "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15  …", and of the open modules: "NVRM:
+# loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  …"
+_DRIVER_VERSION = re.compile(
+    r"NVRM: loading NVIDIA UNIX .{0,60}? (?P<version>\d{3,4}\.\d[\d.]{0,12})"
+)
 
 
 def worth_showing(lines: Sequence[KernelLine]) -> list[KernelLine]:
@@ -162,11 +145,11 @@ class KernelDetector:
         return self._repeats.count(finding, at_ns, since_boot=line.boot_ns is not None)
 
     def _judge_driver_line(self, line: KernelLine) -> Judgement | None:
-        if version := nvidia.DRIVER_VERSION.search(line.text):
+        if version := _DRIVER_VERSION.search(line.text):
             self.driver = version["version"]
-        if nvidia.NAMED_GPU_NEEDLE in line.text:
+        if _NAMED_GPU_NEEDLE in line.text:
             self._named_gpu = line.text
-        elif nvidia.FALLEN_NEEDLE in line.text and self._named_gpu:
+        elif _FALLEN_NEEDLE in line.text and self._named_gpu:
             whole = KernelLine(f"{self._named_gpu} {line.text}", line.injected)
             self._named_gpu = ""
             return RULES.judge(whole)
