@@ -200,7 +200,7 @@ def _condition(name: str, row: object, taken: Collection[str]) -> Iterator[Mista
     if not _CONDITION_NAME.fullmatch(name):
         yield Mistake(None, f"{where}: a name is words like PduFlaky, of letters and digits")
     if name in taken:
-        yield Mistake(None, f"{where}: the agent has a condition of this name; use another")
+        yield Mistake(None, f"{where}: there is a condition of this name already")
     yield from _keys(row, _CONDITION, _CONDITION_REQUIRED, f"{where}.", None)
     about = row.get("component")
     if isinstance(about, str) and not _COMPONENT.fullmatch(about):
