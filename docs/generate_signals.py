@@ -30,6 +30,15 @@ every mode: its silence is no condition. Change it on the node in the
 agent's `[signals.modes]`, or for the fleet in the controller's configuration. Thresholds of the
 agent are under `[signals]` in [configuration.md](configuration.md).
 """
+# What stands before the conditions of a group.
+_NOTES = {
+    "Kernel log": """
+A line that raises or clears one of these is a rule in `agent/everstep_agent/tables/kernel_rules/`,
+with the driver's file and function and example lines; a site adds [its own][rules].
+
+[rules]: extending.md#a-rule-over-kernel-lines-a-file-of-yours-and-no-patch
+"""
+}
 _OF_THE_CONTROLLER = """
 # Found by the controller
 
@@ -52,6 +61,7 @@ def _count(groups: Groups) -> int:
 def _tables(groups: Groups) -> Iterator[str]:
     for title, conditions in groups.items():
         yield f"\n## {title}\n"
+        yield _NOTES.get(title, "")
         yield from _entries(conditions)
 
 

@@ -13,7 +13,6 @@ from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
-from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.user_limits import judge_limited, judge_misused
 from everstep_agent.health.report import FleetWord
 from everstep_agent.health.service import HealthSockets
@@ -38,6 +37,7 @@ from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.quotas.user_quotas import Quota
 from everstep_agent.sampling import ROWS_PER_BATCH, SAMPLE_INTERVAL_S, SampleSender
 from everstep_agent.supervise import feed_watchdog, first_error, keep_running
+from everstep_agent.tables.site_rules import load_site_rules
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.addresses import split_address
 from everstep_common.clock import StampClock, stamp_clock
@@ -101,13 +101,14 @@ class Daemon:
     def __init__(self, config: AgentConfig, stamp: StampClock) -> None:
         self._config = config
         self._stamp = stamp
+        site = load_site_rules(config.rules_folder)
         self._store, remembered = open_store(config.state_folder, config.outbox_write_timeout_s)
         self._outbox = Outbox(self._store, remembered, stamp, config.outbox_records_max)
-        open_before = load_findings(remembered.notes.get("findings", "[]"))
-        book = FindingBook(CONDITIONS, open_before, config.signals.modes)
+        open_before = load_findings(remembered.notes.get("findings", "[]"), site.conditions)
+        book = FindingBook(site.conditions, open_before, config.signals.modes)
         self._findings = Findings(book, self._outbox.record, self._note("findings"), stamp)
         memory = Memory(remembered.notes, lambda key, value: self._store.note(key, value))
-        self._node = NodeWatch(config, self._findings, memory, stamp)
+        self._node = NodeWatch(config, self._findings, memory, stamp, site=site)
         self._cluster = ClusterMembership(
             remembered.notes.get(CLUSTER_NOTE, ""), self._note(CLUSTER_NOTE)
         )
@@ -134,7 +135,7 @@ class Daemon:
             lambda: self._jobs.rank_columns(),
             busy_ratio=config.signals.gpu.busy_ratio,
         )
-        self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages)
+        self._kernel = RecentKernelMessages(stamp, self._uplink.kernel_messages, site.rules)
         self._node.kernel_log.on_lines = self._kernel.add_lines
         self._liveness = Liveness(config.node_name, self._uplink.say)
         self._refusals = user_refusals()

@@ -5,6 +5,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from everstep_agent.detectors.kernel import KernelLine, worth_showing
+from everstep_agent.detectors.kernel.rules.builtin import RULES
+from everstep_agent.detectors.kernel.rules.rule import LineRules
 from everstep_common.clock import Stamp, StampClock
 from everstep_common.reports import KernelMessage, KernelMessages
 from everstep_proto.generated import fleet_pb2
@@ -18,7 +20,13 @@ _PAUSE_S = 5.0
 class RecentKernelMessages:
     """Newest kernel messages that are worth showing. Event loop only."""
 
-    def __init__(self, stamp: StampClock, send: Callable[[fleet_pb2.KernelMessages], None]) -> None:
+    def __init__(
+        self,
+        stamp: StampClock,
+        send: Callable[[fleet_pb2.KernelMessages], None],
+        rules: LineRules = RULES,
+    ) -> None:
+        self._rules = rules
         self._stamp = stamp
         self._send = send
         self._messages: deque[KernelMessage] = deque(maxlen=LINES_MAX)
@@ -26,7 +34,7 @@ class RecentKernelMessages:
 
     def add_lines(self, lines: Sequence[KernelLine]) -> None:
         """Add lines in the order in which they were logged; most are not worth showing."""
-        if shown := worth_showing(lines):
+        if shown := worth_showing(lines, self._rules):
             now = self._stamp()
             self._messages.extend(_message(line, now) for line in shown[-LINES_MAX:])
             self._changed.set()

@@ -71,6 +71,10 @@ def _command(word: str) -> Callable[[Sequence[str]], int] | None:
         from everstep_agent.commands.read_log import main as read_log
 
         return read_log
+    if word == "rules":
+        from everstep_agent.commands.rules import main as rules
+
+        return rules
     if word == "inventory":
         from everstep_agent.commands.inventory import main as inventory
 
@@ -104,11 +108,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-agent",
         usage="everstep-agent [--config FILE]\n"
-        "       everstep-agent {check,read-log,inventory,leave-cluster,hold} …",
+        "       everstep-agent {check,read-log,rules,inventory,leave-cluster,hold} …",
         description="Watches this node and its training jobs, and reports to the controller.",
         epilog="everstep-agent check: is this node fit for work? For people and schedulers. "
         "everstep-agent inventory: write down the hardware of this node, as what is expected from "
         "now on. everstep-agent read-log FILE: find faults in a saved kernel log. "
+        "everstep-agent rules check FILE: check your own rules over kernel lines. "
         "everstep-agent leave-cluster: forget the cluster that this agent belongs to. "
         "everstep-agent hold -- COMMAND …: keep snapshot memory over restarts of COMMAND, as "
         "systemd does with FileDescriptorStoreMax=.",

@@ -255,6 +255,21 @@ def test_an_inventory_is_written_once_and_met(folder: Path) -> None:
     assert met.returncode == 0, met.stdout
 
 
+def test_a_wrong_file_of_rules_keeps_the_agent_from_starting(folder: Path) -> None:
+    rules = folder / "rules.d"
+    rules.mkdir()
+    (rules / "pdu.toml").write_text('[[rules]]\nname = "pdu"\n', encoding="utf-8")
+    file = _config(folder, f'rules = "{rules}"')
+    done = _run(folder, "--config", str(file))
+    assert done.returncode == 78
+    told = done.stderr.splitlines()
+    assert told[0] == f"everstep-agent: {rules}/pdu.toml:1: rule pdu: condition: missing"
+    assert len(told) > 3
+    checked = _run(folder, "rules", "check", str(rules / "pdu.toml"))
+    assert checked.returncode == 1
+    assert [line.replace("agent rules:", "agent:") for line in checked.stderr.splitlines()] == told
+
+
 def test_a_wrong_inventory_keeps_the_agent_from_starting(folder: Path) -> None:
     wanted = folder / "inventory.toml"
     wanted.write_text('[gpu]\ncount = 8\n[host]\ncpus = "all"\n', encoding="utf-8")

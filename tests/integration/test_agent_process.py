@@ -171,6 +171,50 @@ def test_a_fatal_xid_reaches_a_controller_that_was_away_over_a_kill_of_the_agent
     asyncio.run(scenario())
 
 
+_PDU = """
+[conditions.PduPhaseLost]
+component = "pdu/NAME"
+meaning = "the power unit has lost a phase"
+mode = "advise"
+[[rules]]
+name = "pdu-phase-lost"
+condition = "PduPhaseLost"
+needle = "pdumon"
+pattern = 'pdumon (?P<unit>\\w+): phase lost'
+component = "pdu/{unit}"
+message = "{unit} has lost a phase"
+source = "pdumon 2.1"
+examples = "pdu/left pdumon left: phase lost, 187 V"
+"""
+
+
+def test_a_rule_of_the_site_is_a_finding_that_the_next_agent_still_has(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        with reserved_port() as port:
+            config = _configure(tmp_path, port)
+            rules = tmp_path / "rules.d"
+            rules.mkdir()
+            (rules / "pdu.toml").write_text(_PDU)
+            config.write_text(f'rules = "{rules}"\n{config.read_text()}')
+            await over_a_kill(TinyFleet(), port, config)
+
+    async def over_a_kill(fleet: TinyFleet, port: int, config: Path) -> None:
+        async with serving(fleet, port), _agent(config):
+            await fleet.until(lambda: fleet.hellos)
+            _inject(tmp_path, "pdumon left: phase lost, 187 V")
+            await fleet.until(lambda: "PduPhaseLost" in _conditions(fleet, "finding_raised"))
+            raised = [record.finding_raised.finding for record in fleet.of("finding_raised")]
+            (found,) = [finding for finding in raised if finding.condition == "PduPhaseLost"]
+            assert (found.component, found.message) == ("pdu/left", "left has lost a phase")
+            await fleet.until(lambda: _kernel_log_kept(tmp_path))
+        before = len(fleet.hellos)
+        async with serving(fleet, port), _agent(config):
+            await fleet.until(lambda: len(fleet.hellos) > before)
+            assert "PduPhaseLost" in {f.condition for f in fleet.hellos[-1].open_findings}
+
+    asyncio.run(scenario())
+
+
 def _conditions(fleet: TinyFleet, kind: str) -> set[str]:
     bodies = (record for record in fleet.of(kind))
     if kind == "finding_raised":

@@ -22,6 +22,7 @@ from everstep_proto.tls import TlsSettings
 _LEVELS = ("debug", "info", "warning", "error")
 _STYLES = ("auto", "text", "json")
 _INVENTORY = Path("/etc/everstep/inventory.toml")
+_RULES = Path("/etc/everstep/rules.d")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +118,13 @@ class AgentConfig:
         help="Expected hardware of this node, as `everstep-agent inventory` writes it; one "
         "file serves all nodes of a type. A missing GPU, link, disk or memory module is a"
         " finding.",
+    )
+    rules: Path | None = setting(
+        None,
+        shown=f"{_RULES} if it exists",
+        help="Folder of your own rules over kernel lines: files *.toml, in the order of their "
+        "names. `everstep-agent rules check FILE` checks them; with a mistake in one of them the "
+        "agent does not start.",
     )
     links_required: tuple[str, ...] = setting(
         (),
@@ -242,6 +250,11 @@ class AgentConfig:
     def inventory_file(self) -> Path | None:
         """Return the file of the expected inventory; None where nothing is expected."""
         return self.inventory or (_INVENTORY if _INVENTORY.exists() else None)
+
+    @property
+    def rules_folder(self) -> Path | None:
+        """Return the folder of the site's own rules; None where there is none."""
+        return self.rules or (_RULES if _RULES.exists() else None)
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""

@@ -67,4 +67,7 @@ class SignalsSettings:
 def _no_condition(name: str) -> str:
     near = difflib.get_close_matches(name, CONDITIONS, n=1)
     hint = f"did you mean {near[0]}? " if near else ""
-    return f"signals.modes.{name}: no condition has this name; {hint}docs/signals.md lists them"
+    return (
+        f"signals.modes.{name}: no condition has this name; {hint}docs/signals.md lists them "
+        "(the mode of a condition of your own stands in its file)"
+    )

@@ -58,7 +58,8 @@ def groups_of(key: FindingKey, probes: Mapping[str, str]) -> frozenset[str]:
     link = "ib" if rdma else "net"
     found = link if kind in ("link", "links") else _BY_COMPONENT.get(kind, "host")
     expected = {"inventory"} if key.condition in _MISSING else set()
-    return _TITLE_OF.get(key.condition, frozenset()) | {found} | expected
+    # A condition with no title is of a site's own rules, which are about kernel lines.
+    return _TITLE_OF.get(key.condition, frozenset({"kernel"})) | {found} | expected
 
 
 def sources_for(groups: Iterable[str]) -> frozenset[str]:

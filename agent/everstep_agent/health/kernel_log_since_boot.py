@@ -1,18 +1,20 @@
 """Kernel log since boot, for a single look: read by age, so that past events count as over."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, KernelLog, Position
 from everstep_common.judging.book import BookEntry
+from everstep_common.judging.condition import Condition
 from everstep_common.judging.judgement import Healthy
 
-# Times without another event after which some condition counts as over, the longest first.
-QUIET_NS = tuple(
-    sorted({one.quiet_ns for one in CONDITIONS.values() if one.quiet_ns}, reverse=True)
-)
+Conditions = Mapping[str, Condition]
+
+
+def quiet_times(conditions: Conditions) -> list[int]:
+    """Return the times (ns) without another event after which one is over, the longest first."""
+    return sorted({one.quiet_ns for one in conditions.values() if one.quiet_ns}, reverse=True)
 
 
 class KernelLogSinceBoot:
@@ -51,12 +53,12 @@ class KernelLogSinceBoot:
         return age_ns < self.oldest_ns
 
 
-def judge_quiet(held: Sequence[BookEntry], quiet_ns: int) -> list[Healthy]:
+def judge_quiet(held: Sequence[BookEntry], quiet_ns: int, conditions: Conditions) -> list[Healthy]:
     """Return which events ended, when all lines up to this age were read."""
     keys = [known.finding.key for known in held]
     return [
         Healthy(key, "not seen again for long")
         for key in keys
-        if 0 < CONDITIONS[key.condition].quiet_ns <= quiet_ns
-        for _ in range(CONDITIONS[key.condition].clear_after)
+        if 0 < conditions[key.condition].quiet_ns <= quiet_ns
+        for _ in range(conditions[key.condition].clear_after)
     ]

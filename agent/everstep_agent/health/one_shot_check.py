@@ -5,10 +5,13 @@ import dataclasses
 from collections.abc import Collection, Iterator
 
 from everstep_agent.config.agent_config import AgentConfig
-from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.health.devices import devices_that_answer
 from everstep_agent.health.groups import groups_of, sources_for
-from everstep_agent.health.kernel_log_since_boot import QUIET_NS, KernelLogSinceBoot, judge_quiet
+from everstep_agent.health.kernel_log_since_boot import (
+    KernelLogSinceBoot,
+    judge_quiet,
+    quiet_times,
+)
 from everstep_agent.health.report import HealthReport, Known, Unread, report_on
 from everstep_agent.monitoring.findings import Findings
 from everstep_agent.monitoring.memory import no_memory
@@ -16,6 +19,7 @@ from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.probes.kernel.kernel_file import FileLog
 from everstep_agent.probes.kernel.kernel_log import KernelLog
 from everstep_agent.sources.source import ProbeResult
+from everstep_agent.tables.site_rules import load_site_rules
 from everstep_common.clock import stamp_clock
 from everstep_common.judging.book import FindingBook
 from everstep_common.judging.condition import SECOND_NS
@@ -50,12 +54,14 @@ class OneShotCheck:
         self._name = config.node_name
         self._groups = groups
         self._deadline_s = deadline_s
-        self._book = FindingBook(CONDITIONS, (), config.signals.modes)
+        site = load_site_rules(config.rules_folder)
+        self._conditions = site.conditions
+        self._book = FindingBook(site.conditions, (), config.signals.modes)
         self._stamp = stamp_clock(config.proc / "sys/kernel/random/boot_id")
         findings = Findings(self._book, _forget_record, _forget, self._stamp)
         self._logs: list[KernelLogSinceBoot] = []
         self._unread_past: tuple[str, ...] = ()
-        self._node = NodeWatch(config, findings, no_memory(), self._stamp, self._past)
+        self._node = NodeWatch(config, findings, no_memory(), self._stamp, self._past, site=site)
         self._watch = self._node.watch
         wanted = sources_for(groups)
         chosen = [one for one in self._watch.sources if not wanted or one.group in wanted]
@@ -78,12 +84,12 @@ class OneShotCheck:
         """Read what the kernel said since the boot, and end what is long over."""
         if "kernel" not in self._probes.values():
             return
-        for quiet_ns in QUIET_NS:
+        for quiet_ns in quiet_times(self._conditions):
             self._logs[-1].oldest_ns = quiet_ns
             if not await self._together({"kernel"}, until):
                 return
             self._book.enter_judgements(
-                judge_quiet(self._book.open_findings, quiet_ns), self._stamp()
+                judge_quiet(self._book.open_findings, quiet_ns, self._conditions), self._stamp()
             )
         self._logs[-1].oldest_ns = 0
 
@@ -133,7 +139,9 @@ class OneShotCheck:
         return not late
 
     def _needs_another(self) -> bool:
-        return any(CONDITIONS[key.condition].raise_after > self._rounds for key in self._unsure())
+        return any(
+            self._conditions[key.condition].raise_after > self._rounds for key in self._unsure()
+        )
 
     def _unsure(self) -> set[FindingKey]:
         """Return what was faulty at the last look and is not raised."""
@@ -144,14 +152,14 @@ class OneShotCheck:
     def _not_sure(self) -> Iterator[ProbeResult]:
         """Yield what could not be looked at as often as its condition asks; not boot graces."""
         for key in self._unsure():
-            wanted = CONDITIONS[key.condition].raise_after
+            wanted = self._conditions[key.condition].raise_after
             if wanted > self._rounds:
                 seen = f"{key.condition} in {self._rounds} of {wanted} looks, and no time for more"
                 yield ProbeResult(key.component, trouble=seen)
 
     def _not_judged(self) -> Iterator[Unread]:
         """Yield the conditions that a few seconds cannot show, of what was asked for."""
-        for condition in CONDITIONS.values():
+        for condition in self._conditions.values():
             groups = groups_of(FindingKey(condition.component, condition.name), self._probes)
             asked = not self._groups or groups & set(self._groups)
             if asked and condition.window_ns > self._deadline_s * SECOND_NS:

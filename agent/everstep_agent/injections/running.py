@@ -173,7 +173,8 @@ class RunningInjections:
             elif key not in judged and self._told_by.get(key, source) == source:
                 # As many healthy judgements as the condition needs to clear: it is surely over.
                 healthy = Healthy(key, "the injection that caused it is over")
-                yield from (healthy,) * CONDITIONS[key.condition].clear_after
+                condition = CONDITIONS.get(key.condition)  # None: of a site's own rules
+                yield from (healthy,) * (condition.clear_after if condition else 1)
 
     def _specs(self, kind: type[LinkDownSpec]) -> Iterator[LinkDownSpec]:
         return (one.spec for one in self.running.values() if isinstance(one.spec, kind))

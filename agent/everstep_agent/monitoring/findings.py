@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 
 from everstep_agent.detectors.conditions import CONDITIONS
@@ -26,23 +26,21 @@ class _Stored:
     last: Stamp | None = None
 
 
-def load_findings(text: str) -> tuple[BookEntry, ...]:
+def load_findings(text: str, conditions: Collection[str] = CONDITIONS) -> tuple[BookEntry, ...]:
     """Return what ``dump_findings`` wrote; nothing, and a log line, when it cannot be read."""
     try:
         stored = from_json(tuple[_Stored, ...], json.loads(text), "findings")
     except (ValueError, CodecError) as error:
         logger.warning("the open findings of the last agent cannot be read: %s", error)
         return ()
-    unknown = [entry.finding.condition for entry in stored if not _is_known(entry)]
+    unknown = [one.finding.condition for one in stored if one.finding.condition not in conditions]
     if unknown:
-        logger.warning("this version does not know the conditions %s", ", ".join(unknown))
+        logger.warning("this agent does not know the conditions %s", ", ".join(unknown))
     return tuple(
-        BookEntry(entry.finding, entry.since, entry.last) for entry in stored if _is_known(entry)
+        BookEntry(entry.finding, entry.since, entry.last)
+        for entry in stored
+        if entry.finding.condition in conditions
     )
-
-
-def _is_known(entry: _Stored) -> bool:
-    return entry.finding.condition in CONDITIONS
 
 
 def dump_findings(findings: Iterable[BookEntry]) -> str:

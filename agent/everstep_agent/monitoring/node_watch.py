@@ -39,6 +39,7 @@ from everstep_agent.sources.network import NetworkSettings, NetworkSource
 from everstep_agent.sources.services import ServicesSettings, services_source
 from everstep_agent.sources.source import Source
 from everstep_agent.tables.fault_tables import load_tables
+from everstep_agent.tables.site_rules import NO_SITE_RULES, SiteRules
 from everstep_common.clock import StampClock
 from everstep_common.config import load
 
@@ -56,7 +57,10 @@ class NodeWatch:
         memory: Memory,
         stamp: StampClock,
         around_log: Callable[[KernelLog], KernelLog] = lambda log: log,
+        *,
+        site: SiteRules = NO_SITE_RULES,
     ) -> None:
+        self._rules = site.rules
         self._around_log = around_log
         self._config = config
         self._findings = findings
@@ -167,7 +171,9 @@ class NodeWatch:
     def _make_kernel_log(self) -> KernelLogSource:
         config, book = self._config, self._findings.book
         name, _, place = self._memory.notes.get("kernel_log", " -1").rpartition(" ")
-        log = kernel_log(config.kernel_log, self._stamp().boot_id, Position(name, int(place)))
+        log = kernel_log(
+            config.kernel_log, self._stamp().boot_id, Position(name, int(place)), self._rules
+        )
         self.injected_log = InjectedLog(self._around_log(log), config.kernel_log)
         source = KernelLogSource(
             self.injected_log, self.view, config.probe_deadline_s, self._xids()
@@ -185,7 +191,7 @@ class NodeWatch:
     def _xids(self) -> XidSettings:
         overrides = {int(code): say for code, say in self._config.signals.xid.items()}
         history = load_xids(self._memory.notes.get("xids", "[]"))
-        return XidSettings(load_tables(), overrides, history)
+        return XidSettings(load_tables(), overrides, history, self._rules)
 
     def _keep_position(self, position: Position) -> None:
         self._memory.keep("kernel_log", f"{position.source} {position.place}")

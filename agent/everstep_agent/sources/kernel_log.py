@@ -9,7 +9,7 @@ from pathlib import Path
 from everstep_agent.detectors.agent import judge_kernel_log
 from everstep_agent.detectors.gpus.presence import GpusReading
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
-from everstep_agent.detectors.kernel.detector import Interesting
+from everstep_agent.detectors.kernel.detector import Interesting, sieve_for
 from everstep_agent.detectors.kernel.gpu_faults.clearance import (
     field_230,
     judge_by_driver,
@@ -20,11 +20,11 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidSighting
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
 from everstep_agent.detectors.kernel.logs.pstore import PstoreReading, judge_pstore
-from everstep_agent.detectors.kernel.rules import fabric_manager
+from everstep_agent.detectors.kernel.rules.builtin import FABRIC_MANAGER_RULES, RULES
 from everstep_agent.detectors.kernel.rules.rule import LineRules
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
-from everstep_agent.probes.kernel.kernel_file import FileLog
+from everstep_agent.probes.kernel.kernel_file import FileLog, kernel_lines
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, KernelLog, Position
 from everstep_agent.probes.kernel.pstore import read_pstore
 from everstep_agent.probes.worker import ProbeWorker
@@ -247,15 +247,15 @@ def pstore_source(
     )
 
 
-def kernel_log(path: Path, boot_id: str, position: Position) -> KernelLog:
+def kernel_log(path: Path, boot_id: str, position: Position, rules: LineRules = RULES) -> KernelLog:
     """Return the log at ``path``, to be read from a position on."""
     if path.exists() and stat.S_ISCHR(path.stat().st_mode):
         return DeviceLog(path, boot_id, position)
-    return FileLog(path, position)
+    sieve = sieve_for(rules)
+    return FileLog(path, position, lambda texts: kernel_lines(texts, sieve))
 
 
 _FABRIC_INTERVAL_S = 10.0
-_FABRIC_RULES = LineRules(fabric_manager.RULES)
 
 
 def fabric_manager_source(
@@ -269,7 +269,7 @@ def fabric_manager_source(
     told = [log.position]
 
     def judge(batch: KernelBatch) -> Sequence[Judgement]:
-        judged = {one.key: one for line in batch.lines if (one := _FABRIC_RULES.judge(line))}
+        judged = {one.key: one for line in batch.lines if (one := FABRIC_MANAGER_RULES.judge(line))}
         return list(judged.values())
 
     def keep() -> None:

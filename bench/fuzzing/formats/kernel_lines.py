@@ -12,7 +12,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from everstep_agent.detectors.kernel.detector import (
-    RULES,
     SIEVE,
     KernelDetector,
     XidSettings,
@@ -21,6 +20,7 @@ from everstep_agent.detectors.kernel.detector import (
 from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.logs.log_reading import LogReading, NumberedLine
+from everstep_agent.detectors.kernel.rules.builtin import RULES
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_log import Position
 from everstep_agent.tables.fault_tables import load_tables

@@ -209,8 +209,10 @@ def test_only_events_whose_time_is_over_are_over() -> None:
     event = next(one for one in CONDITIONS.values() if one.quiet_ns)
     lasting = next(one for one in CONDITIONS.values() if not one.quiet_ns)
     held = [BookEntry(_finding("x", one.name), _SINCE) for one in (event, lasting)]
-    assert {one.key.condition for one in judge_quiet(held, event.quiet_ns)} == {event.name}
-    assert judge_quiet(held, event.quiet_ns - 1) == []
+    assert {one.key.condition for one in judge_quiet(held, event.quiet_ns, CONDITIONS)} == {
+        event.name
+    }
+    assert judge_quiet(held, event.quiet_ns - 1, CONDITIONS) == []
 
 
 @pytest.mark.parametrize("severity", list(Severity))

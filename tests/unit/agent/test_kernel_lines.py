@@ -100,17 +100,6 @@ def test_xid_154_back_to_none_is_healthy() -> None:
     assert isinstance(judgement, Healthy)
 
 
-def test_a_gpu_that_fell_off_the_bus_without_an_xid_is_found() -> None:
-    finding = _finding("NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.")
-    assert finding.condition == "FallenOffTheBus"
-    assert finding.component == "gpu/0000:3b:00.0"
-
-
-def test_a_file_system_that_went_read_only_is_found() -> None:
-    finding = _finding("EXT4-fs (nvme0n1p1): Remounting filesystem read-only")
-    assert (finding.component, finding.condition) == ("disk/nvme0n1p1", "FilesystemReadOnly")
-
-
 @pytest.mark.parametrize(
     ("written", "address"),
     [

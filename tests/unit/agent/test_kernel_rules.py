@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
-from everstep_agent.detectors.kernel.detector import RULES, SIEVE, KernelDetector
+from everstep_agent.detectors.kernel.detector import SIEVE, KernelDetector
 from everstep_agent.detectors.kernel.gpu_faults.clearance import judge_ended_by_boot
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
+from everstep_agent.detectors.kernel.rules.builtin import RULES
 from everstep_agent.detectors.readings.topology import PciPlace
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
@@ -98,24 +99,11 @@ def test_a_bond_that_any_user_can_have_makes_no_flapping_link(line: str, flaps: 
     assert found == ({"NicLinkDown", "NicLinkFlapping"} if flaps else {"NicLinkDown"})
 
 
-def test_a_program_that_crashes_inside_nccl_is_told_by_its_name() -> None:
-    (judgement,) = _judge(
-        "python3[4711]: segfault at 0 ip 00007f sp 00007f error 4 in libnccl.so.2[7f00+1000]"
-    )
-    assert judgement.key.condition == "NcclCrash"
-
-
 @pytest.mark.parametrize(
     "before", ["", "<4>[  100.1] ", "[  100.1][ T4242] ", "kernel: ", "nvidia 0000:3b:00.0: "]
 )
 def test_what_the_kernel_itself_writes_before_a_message_hides_nothing(before: str) -> None:
     assert _judge(f"{before}{_ALARM}")
-
-
-@pytest.mark.parametrize("device", ["fd0", "sr0"])
-def test_a_drive_without_a_medium_is_no_broken_disk(device: str) -> None:
-    assert _judge(f"I/O error, dev {device}, sector 0 op 0x0:(READ) flags 0x0") == []
-    assert _judge(f"Buffer I/O error on dev {device}, logical block 0, async page read") == []
 
 
 def test_a_gpu_that_is_named_a_line_before_is_found() -> None:

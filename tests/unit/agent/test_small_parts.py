@@ -167,6 +167,6 @@ def test_mistakes_in_how_parts_go_together_name_the_next_step(tmp_path: Path) ->
     assert [problem.removeprefix(f"{file}: ") for problem in caught.value.problems] == [
         "data_folder: must be another folder than jobs.runtime_folder",
         "signals.modes.XidFatall: no condition has this name; did you mean XidFatal? "
-        "docs/signals.md lists them",
+        "docs/signals.md lists them (the mode of a condition of your own stands in its file)",
         "signals.accelerators.memory_kept_ratio: must be above 0 and at most 1, got 7",
     ]

@@ -1,5 +1,6 @@
 """Kernel log detector: what the kernel said about the node, from its lines."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,20 +13,8 @@ from everstep_agent.detectors.kernel.gpu_faults.xid import XidEvent, xid_event
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth, XidDetector
 from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidHistory
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
-from everstep_agent.detectors.kernel.rules import (
-    accelerators,
-    disks,
-    fabric_manager,
-    file_servers,
-    filesystems,
-    hardware,
-    machine,
-    network,
-    network_cards,
-    nvidia,
-    pci_ports,
-    pcie,
-)
+from everstep_agent.detectors.kernel.rules import pci_ports
+from everstep_agent.detectors.kernel.rules.builtin import RULES
 from everstep_agent.detectors.kernel.rules.line import KernelLine, began_ns
 from everstep_agent.detectors.kernel.rules.repeats import Repeats
 from everstep_agent.detectors.kernel.rules.rule import LineRules, Sieve, gravest
@@ -33,51 +22,55 @@ from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.judging.judgement import Faulty, Judgement
 from everstep_common.judging.moment import Moment
 
-RULES = LineRules(
-    (
-        *nvidia.RULES,
-        *network_cards.RULES,
-        *network.RULES,
-        *accelerators.RULES,
-        *pcie.RULES,
-        *hardware.RULES,
-        *disks.RULES,
-        *filesystems.RULES,
-        *file_servers.RULES,
-        *machine.RULES,
-        *fabric_manager.RULES,
-    )
-)
-SIEVE = Sieve((XID_NEEDLE, sxid.NEEDLE, *RULES.needles, *pci_ports.NEEDLES))
+
+def sieve_for(rules: LineRules) -> Sieve:
+    """Return the filter for the lines that a detector with these rules may know."""
+    return Sieve((XID_NEEDLE, sxid.NEEDLE, *rules.needles, *pci_ports.NEEDLES))
+
+
+SIEVE = sieve_for(RULES)
 # Xids of which only the last one counts: 154 (what the driver wants done about a GPU), 162 and 163
 # (its power smoothing went on, went off).
 _TOGGLES = frozenset({154, 162, 163})
 # KERN_WARNING, include/linux/kern_levels.h
 _WARNING = 4
+# The first of the lines into which the driver breaks "The NVIDIA GPU 0000:3b:00.0 (PCI ID: …)
+# installed in this system has fallen off the bus and is not responding to commands."
+_NAMED_GPU_NEEDLE = "NVRM: The NVIDIA GPU"
+_FALLEN_NEEDLE = "fallen off the bus"
+# "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15  …", and of the open modules: "NVRM:
+# loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15  …"
+_DRIVER_VERSION = re.compile(
+    r"NVRM: loading NVIDIA UNIX .{0,60}? (?P<version>\d{3,4}\.\d[\d.]{0,12})"
+)
 
 
-def worth_showing(lines: Sequence[KernelLine]) -> list[KernelLine]:
+def worth_showing(lines: Sequence[KernelLine], rules: LineRules = RULES) -> list[KernelLine]:
     """Return the lines that an operator should see: warnings or worse, and those that we know."""
-    sifted = set(SIEVE.sift([line.text for line in lines]))
+    sieve = SIEVE if rules is RULES else sieve_for(rules)
+    sifted = set(sieve.sift([line.text for line in lines]))
     return [
         line
         for place, line in enumerate(lines)
-        if line.level is None or line.level <= _WARNING or (place in sifted and _is_known(line))
+        if line.level is None
+        or line.level <= _WARNING
+        or (place in sifted and _is_known(line, rules))
     ]
 
 
-def _is_known(line: KernelLine) -> bool:
-    known = (xid_event(line.text), sxid.judge_sxid(line, {}), RULES.judge(line))
+def _is_known(line: KernelLine, rules: LineRules) -> bool:
+    known = (xid_event(line.text), sxid.judge_sxid(line, {}), rules.judge(line))
     return any(answer is not None for answer in known)
 
 
 @dataclass(frozen=True, slots=True)
 class XidSettings:
-    """Inputs of the judgement on Xids: tables, the operator's overrides, and a history."""
+    """Inputs of the judgement: tables, the operator's overrides, a history, rules over lines."""
 
     tables: FaultTables = field(default_factory=FaultTables)
     overrides: Mapping[int, XidOverride] = field(default_factory=dict)
     history: XidHistory = field(default_factory=XidHistory)
+    rules: LineRules = RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +86,8 @@ class KernelDetector:
 
     def __init__(self, settings: XidSettings) -> None:
         self._tables = settings.tables
+        self._rules = settings.rules
+        self._sieve = SIEVE if settings.rules is RULES else sieve_for(settings.rules)
         self._xids = XidDetector(settings.tables, settings.overrides, settings.history)
         self._xids.standing = self._known
         # Returns the finding that is open under a key; wired to the agent's book of open findings.
@@ -107,7 +102,7 @@ class KernelDetector:
     def sift(self, lines: Sequence[KernelLine]) -> list[Interesting]:
         """Return the lines that may say something; the others of a flood cost next to nothing."""
         found = []
-        for place in SIEVE.sift([line.text for line in lines]):
+        for place in self._sieve.sift([line.text for line in lines]):
             line = lines[place]
             event = xid_event(line.text)
             if event is not None:
@@ -149,7 +144,7 @@ class KernelDetector:
         """Return what a line says, and whether it means more when it comes again."""
         if sxid.NEEDLE in line.text:
             return sxid.judge_sxid(line, self._tables.sxids), True
-        answer = RULES.answer(line)
+        answer = self._rules.answer(line)
         if answer is None:
             self.ports.note_line(line.text)
             return None, False
@@ -162,14 +157,14 @@ class KernelDetector:
         return self._repeats.count(finding, at_ns, since_boot=line.boot_ns is not None)
 
     def _judge_driver_line(self, line: KernelLine) -> Judgement | None:
-        if version := nvidia.DRIVER_VERSION.search(line.text):
+        if version := _DRIVER_VERSION.search(line.text):
             self.driver = version["version"]
-        if nvidia.NAMED_GPU_NEEDLE in line.text:
+        if _NAMED_GPU_NEEDLE in line.text:
             self._named_gpu = line.text
-        elif nvidia.FALLEN_NEEDLE in line.text and self._named_gpu:
+        elif _FALLEN_NEEDLE in line.text and self._named_gpu:
             whole = KernelLine(f"{self._named_gpu} {line.text}", line.injected)
             self._named_gpu = ""
-            return RULES.judge(whole)
+            return self._rules.judge(whole)
         return None
 
     def _known(self, key: FindingKey) -> Finding | None:

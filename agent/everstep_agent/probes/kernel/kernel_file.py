@@ -7,6 +7,7 @@ from pathlib import Path
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.detectors.kernel.detector import SIEVE
 from everstep_agent.detectors.kernel.logs.log_formats import LogFormats
+from everstep_agent.detectors.kernel.rules.rule import Sieve
 from everstep_agent.probes.kernel.file_changes import FileChanges
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 
@@ -31,7 +32,7 @@ class FileLog:
     ) -> None:
         self._path = path
         # Makes messages of a file's lines; that of another program's own log has no other lines.
-        self._parse = parse or _kernel_lines
+        self._parse = parse or kernel_lines
         self._source, self._offset = position.source, max(0, position.place)
         if not self._source:
             self._source, self._offset = self._end_of_file()
@@ -117,12 +118,12 @@ def _source(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-def _kernel_lines(texts: Sequence[str]) -> Iterator[KernelLine]:
+def kernel_lines(texts: Sequence[str], sieve: Sieve = SIEVE) -> Iterator[KernelLine]:
     """Yield the lines without those of other programs: a relayed syslog has all of them.
 
     Only lines that a detector may know are taken apart; the others are shown as they are.
     """
-    known = set(SIEVE.sift(texts))
+    known = set(sieve.sift(texts))
     for place, text in enumerate(texts):
         if place not in known:
             yield KernelLine(text)

@@ -16,20 +16,7 @@ from everstep_agent.detectors.kernel.gpu_faults.xid import CONDITIONS as XID_CON
 from everstep_agent.detectors.kernel.gpu_faults.xid import xid_event
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import LINK_AGAIN_RULE, REBOOTED_RULE
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
-from everstep_agent.detectors.kernel.rules import (
-    accelerators,
-    disks,
-    fabric_manager,
-    file_servers,
-    filesystems,
-    hardware,
-    machine,
-    network,
-    network_cards,
-    nvidia,
-    pcie,
-    repeats,
-)
+from everstep_agent.detectors.kernel.rules import builtin, repeats
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.condition import MINUTE_NS
 from everstep_common.judging.findings import Severity
@@ -39,17 +26,7 @@ from everstep_common.judging.moment import Moment
 CONDITIONS = (
     *XID_CONDITIONS,
     *sxid.CONDITIONS,
-    *nvidia.CONDITIONS,
-    *network_cards.CONDITIONS,
-    *network.CONDITIONS,
-    *accelerators.CONDITIONS,
-    *pcie.CONDITIONS,
-    *hardware.CONDITIONS,
-    *disks.CONDITIONS,
-    *filesystems.CONDITIONS,
-    *file_servers.CONDITIONS,
-    *machine.CONDITIONS,
-    *fabric_manager.CONDITIONS,
+    *builtin.CONDITIONS,
     *repeats.CONDITIONS,
 )
 # Conditions that neither a later kernel message nor silence clears: a new boot of the node does;

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_agent.detectors.kernel.detector import RULES
 from everstep_agent.detectors.kernel.gpu_faults.xid import xid_event
+from everstep_agent.detectors.kernel.rules.builtin import RULES
 from everstep_agent.detectors.kernel.rules.line import KernelLine
 from everstep_agent.detectors.kernel.rules.rule import EVIDENCE_CHARS
 from everstep_common.judging.condition import HOUR_NS, Condition

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from everstep_agent.detectors.kernel.rules.line import KernelLine, is_the_kernels, pci_address
 from everstep_common.judging.condition import BOOT_GRACE_NS
@@ -31,7 +32,8 @@ def _is_image(words: Mapping[str, str]) -> bool:
     return _IMAGE.match(words.get("device", "")) is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+# No slots: the compiled pattern is kept in the rule.
+@dataclass(frozen=True, kw_only=True)
 class LineRule:
     """Rule for the lines in which ``pattern`` is found, and what they mean.
 
@@ -40,8 +42,10 @@ class LineRule:
     rule that ``ends`` a condition is the kernel's own word that it is over.
     """
 
+    name: str
     needle: str
-    pattern: re.Pattern[str]
+    expression: str
+    ignore_case: bool = False
     condition: str
     component: str
     message: str
@@ -57,6 +61,11 @@ class LineRule:
     # A user can have it written as often as wanted, of devices in a namespace of its own: told, and
     # however often it comes, no more than that.
     of_anybody: bool = False
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """Return the compiled expression; most nodes meet few of the rules in a lifetime."""
+        return re.compile(self.expression, re.IGNORECASE if self.ignore_case else 0)
 
     def judge(self, line: KernelLine) -> Judgement | None:
         """Return what the line says, if the pattern is in it."""
@@ -95,6 +104,8 @@ class LineRules:
 
     def __init__(self, rules: Sequence[LineRule]) -> None:
         self._rules = tuple(rules)
+        # Pairs: an attribute of each rule for each line would cost more than the search.
+        self._by_needle = tuple((rule.needle, rule) for rule in self._rules)
         self._needles = tuple(dict.fromkeys(rule.needle for rule in rules))
 
     @property
@@ -110,8 +121,8 @@ class LineRules:
     def answer(self, line: KernelLine) -> tuple[LineRule, Judgement] | None:
         """Return the first rule that knows the line, and what it says."""
         text = line.text
-        for rule in self._rules:
-            if rule.needle in text and (judgement := rule.judge(line)):
+        for needle, rule in self._by_needle:
+            if needle in text and (judgement := rule.judge(line)):
                 return rule, judgement
         return None
 
