@@ -34,7 +34,7 @@ def mode_of(state: State, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
     What an operator set for the condition holds; else the fleet's mode, but no further than
     ``most``, which the detector was shipped with.
     """
-    chosen = dict(state.settings.condition_modes).get(condition)
+    chosen = state.settings.chosen_mode(condition)
     return chosen or min(state.settings.mode, most, key=_ORDER.index)
 
 
