@@ -73,11 +73,12 @@ class _Key:
 
     def problem(self, value: typing.Any) -> str:  # noqa: ANN401 - whatever stood in a file
         """Return what is wrong with a value of the right type; empty for nothing."""
+        broken = self.declared.bounds.problem(value)
         try:
             self.of_field(value)
         except OverflowError:
-            return f"must not be above 292 years, got {value}"
-        return self.declared.bounds.problem(value)
+            return broken or f"must not be above 292 years, got {value}"
+        return broken
 
     def of_field(self, value: typing.Any) -> object:  # noqa: ANN401 - whatever stood in a file
         """Return what the field has of a value in a file. Raises OverflowError for a duration."""
