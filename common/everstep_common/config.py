@@ -1,8 +1,9 @@
 """Configuration loader: one TOML file to one frozen dataclass, with every mistake reported at once.
 
 A field of a configuration is documented where it stands, with ``setting(default, help=…, unit=…)``;
-nested dataclasses are tables. ``problems()`` of the whole configuration says what is wrong with its
-values, one ``key: sentence`` each, keys inside tables dotted.
+nested dataclasses are tables. A ``duration`` is a key in seconds for a field in nanoseconds.
+``problems()`` of the whole configuration says what else is wrong with its values, one ``key:
+sentence`` each, keys inside tables dotted.
 """
 
 import dataclasses
@@ -17,6 +18,7 @@ from dataclasses import MISSING
 from enum import Enum
 from pathlib import Path
 
+from everstep_common.setting import Declared, declared, nanoseconds, seconds
 from everstep_common.setting import setting as setting  # where configurations import it from
 
 # sysexits.h: something was found in an unconfigured or misconfigured state.
@@ -51,6 +53,49 @@ class _Keys:
         names = list(dict.fromkeys(key.rpartition(".")[2] for key in keys))
         near = difflib.get_close_matches(name, names, n=_NAMED_MAX, cutoff=ratio)
         return [key for one in near for key in keys if key.rpartition(".")[2] == one]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Key:
+    """A key of a table: the field that it sets, and the type of what stands in a file."""
+
+    name: str
+    kind: typing.Any
+    field: "dataclasses.Field[typing.Any]"
+
+    @property
+    def declared(self) -> Declared:
+        return declared(self.field)
+
+    @property
+    def is_required(self) -> bool:
+        return self.field.default is MISSING and self.field.default_factory is MISSING
+
+    def problem(self, value: typing.Any) -> str:  # noqa: ANN401 - whatever stood in a file
+        """Return what is wrong with a value of the right type; empty for nothing."""
+        broken = self.declared.bounds.problem(value)
+        try:
+            self.of_field(value)
+        except OverflowError:
+            return broken or f"must not be above 292 years, got {value}"
+        return broken
+
+    def of_field(self, value: typing.Any) -> object:  # noqa: ANN401 - whatever stood in a file
+        """Return what the field has of a value in a file. Raises OverflowError for a duration."""
+        return nanoseconds(value) if self.declared.is_duration else value
+
+
+def _keys_of(kind: typing.Any) -> dict[str, _Key]:  # noqa: ANN401 - a dataclass
+    """Return the keys of a table."""
+    hints = typing.get_type_hints(kind)
+    keys = dict[str, _Key]()
+    for field in dataclasses.fields(kind):
+        if declared(field).is_duration:
+            key = f"{field.name.removesuffix('_ns')}_s"
+            keys[key] = _Key(field.name, float, field)
+        else:
+            keys[field.name] = _Key(field.name, hints[field.name], field)
+    return keys
 
 
 def load(kind: type[T], path: Path | None, reference: str = _REFERENCE) -> T:
@@ -90,24 +135,34 @@ def _checked(kind: type[T], document: dict[str, object], source: str, reference:
 def _table(
     kind: type[T], table: dict[str, object], prefix: str, problems: list[str], keys: _Keys
 ) -> T | None:
-    hints = typing.get_type_hints(kind)
-    names = {f.name: f for f in dataclasses.fields(typing.cast("typing.Any", kind))}
-    unknown = sorted(table.keys() - names.keys())
-    problems += [_unknown(key, prefix, list(names), keys) for key in unknown]
+    known = _keys_of(kind)
+    unknown = sorted(table.keys() - known.keys())
+    problems += [_unknown(key, prefix, list(known), keys) for key in unknown]
     values: dict[str, object] = {}
-    for name in [name for name in names if name in table]:
+    for name in [name for name in known if name in table]:
         found: list[str] = []
-        value = _value(hints[name], table[name], prefix + name, found, keys)
+        value = _setting(known[name], table[name], prefix + name, found, keys)
         if not found or _can_be_judged(value):
             values[name] = value
         problems += found
     # The default stands in for a wrong value, so that the others can be judged in the same run.
-    wrong = names.keys() & table.keys() - values.keys()
-    missing = [name for name in names if name not in table and _is_required(names[name])]
-    problems += [f"{prefix}{m}: missing; expected {describe_type(hints[m])}" for m in missing]
-    if missing or any(_is_required(names[name]) for name in wrong):
+    required = {name for name, key in known.items() if key.is_required}
+    missing = [name for name in known if name in required - table.keys()]
+    problems += [f"{prefix}{m}: missing; expected {describe_type(known[m].kind)}" for m in missing]
+    if required - values.keys():
         return None
-    return kind(**values)
+    return kind(**{known[name].name: value for name, value in values.items()})
+
+
+def _setting(key: _Key, value: object, path: str, problems: list[str], keys: _Keys) -> object:
+    """Return what the field has of a value in a file; ``problems``, empty, has what is wrong."""
+    converted = _value(key.kind, value, path, problems, keys)
+    if problems:
+        return converted
+    if problem := key.problem(converted):
+        problems.append(f"{path}: {problem}")
+        return None
+    return key.of_field(converted)
 
 
 def _can_be_judged(value: object) -> bool:
@@ -115,10 +170,6 @@ def _can_be_judged(value: object) -> bool:
     if isinstance(value, tuple):
         return bool(value) and all(dataclasses.is_dataclass(entry) for entry in value)
     return dataclasses.is_dataclass(value) or isinstance(value, Mapping)
-
-
-def _is_required(spec: "dataclasses.Field[typing.Any]") -> bool:
-    return spec.default is MISSING and spec.default_factory is MISSING
 
 
 def _unknown(key: str, prefix: str, names: list[str], keys: _Keys) -> str:
@@ -141,10 +192,9 @@ def _dotted(kind: object, prefix: str) -> Iterator[str]:
     kind = _without_none(kind)
     if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
         return
-    hints = typing.get_type_hints(kind)
-    for field in dataclasses.fields(kind):
-        yield prefix + field.name
-        yield from _dotted(hints[field.name], f"{prefix}{field.name}.")
+    for name, key in _keys_of(kind).items():
+        yield prefix + name
+        yield from _dotted(key.kind, f"{prefix}{name}.")
 
 
 def _value(
@@ -227,26 +277,26 @@ class SettingDoc:
 
 def document(kind: type, prefix: str = "") -> Iterator[SettingDoc]:
     """Yield every key of a configuration, tables flattened to dotted keys."""
-    hints = typing.get_type_hints(kind)
-    for spec in dataclasses.fields(kind):
-        hint = _without_none(hints[spec.name])
+    for name, key in _keys_of(kind).items():
+        hint = _without_none(key.kind)
         if dataclasses.is_dataclass(hint):
-            yield from document(typing.cast("type", hint), f"{prefix}{spec.name}.")
+            yield from document(typing.cast("type", hint), f"{prefix}{name}.")
             continue
         yield SettingDoc(
-            prefix + spec.name,
-            describe_type(hints[spec.name]),
-            _default_text(spec),
-            spec.metadata.get("unit", ""),
-            spec.metadata.get("help", ""),
+            prefix + name,
+            describe_type(key.kind),
+            _default_text(key),
+            key.declared.unit,
+            key.declared.help,
         )
 
 
-def _default_text(spec: "dataclasses.Field[typing.Any]") -> str:
-    if spec.metadata.get("shown"):
-        return str(spec.metadata["shown"])
+def _default_text(key: _Key) -> str:
+    spec = key.field
+    if key.declared.shown:
+        return key.declared.shown
     if spec.default is not MISSING:
-        return _toml(spec.default)
+        return _toml(seconds(spec.default) if key.declared.is_duration else spec.default)
     if spec.default_factory is not MISSING:
         return _toml(spec.default_factory())
     return "required"

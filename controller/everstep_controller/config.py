@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everstep_common.addresses import split_address
 from everstep_common.config import setting
-from everstep_controller.core_settings import CoreSettings
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
@@ -16,56 +16,6 @@ from everstep_proto.local.address import (
     default_secret_file,
 )
 from everstep_proto.tls import TlsSettings
-
-_ABOVE_ZERO = (
-    "silence_s",
-    "answer_timeout_s",
-    "holdings_timeout_s",
-    "restore_timeout_s",
-    "warmup_timeout_s",
-    "check_timeout_s",
-    "recheck_s",
-    "recheck_max_s",
-    "confirm_timeout_s",
-    "recover_listen_s",
-    "ended_job_retention_s",
-    "snapshot_every_min",
-)
-_NOT_BELOW_ZERO = (
-    "startup_grace_s",
-    "agent_return_s",
-    "loss_hold_s",
-    "last_call_timeout_s",
-    "stop_grace_s",
-    "probation_s",
-    "probation_steps",
-    "evidence_window_s",
-    "strike_window_s",
-    "spare_check_interval_s",
-    "final_save_timeout_s",
-    "memory_kept_s",
-    "snapshot_every_max",
-    "snapshot_cost_ignored_ratio",
-    "snapshot_interval_max_s",
-    "unsaved_max_s",
-    "isolation_budget_nodes",
-    "isolations_per_hour_nodes",
-    "job_stops_per_hour",
-    "autonomous_restarts_max",
-    "planned_restart_timeout_s",
-    "growth_delay_s",
-    "growth_interval_min_s",
-    "maintenance_drain_lead_s",
-    "maintenance_stop_lead_s",
-    "maintenance_duration_min_s",
-    "stall_timeout_s",
-    "stall_restart_timeout_s",
-    "hang_patience_s",
-    "restart_backoff_max_s",
-)
-
-
-_SHARES = ("isolation_budget_ratio", "isolations_per_hour_ratio")
 
 
 def default_journal() -> Path:
@@ -148,7 +98,7 @@ class ControllerConfig:
     log_style: str = setting(
         "auto", help="text, json, or auto: the journal's priorities under systemd, else text."
     )
-    core: CoreSettings = setting(factory=CoreSettings, help="How the controller decides.")
+    core: Settings = setting(factory=Settings, help="How the controller decides.")
     drivers: DriversConfig = setting(
         factory=DriversConfig, help="Who else places work on the nodes."
     )
@@ -173,7 +123,7 @@ class ControllerConfig:
         addresses = {"listen": self.listen, "metrics": self.metrics}
         exposed = {k: v for k, v in addresses.items() if v and not address_problem(k, v)}
         found += self.tls.problems(exposed)
-        found += _core_problems(self.core)
+        found += [f"core.{problem}" for problem in self.core.problems()]
         found += [f"drivers.{problem}" for problem in self.drivers.problems()]
         for name in (
             "events_retention_days",
@@ -199,31 +149,3 @@ def _address_problems(key: str, value: str) -> list[str]:
     if host and port.isdigit() and int(port) < 65536:
         return []
     return [f"{key}: expected host:port, got {value!r}"]
-
-
-def _core_problems(core: CoreSettings) -> list[str]:
-    found = [
-        f"core.{name}: must be from 0 to 1, got {getattr(core, name)}"
-        for name in _SHARES
-        if not 0 <= getattr(core, name) <= 1
-    ]
-    found += [
-        f"core.{name}: must be above 0, got {getattr(core, name)}"
-        for name in _ABOVE_ZERO
-        if getattr(core, name) <= 0
-    ]
-    found += [
-        f"core.{name}: must not be below 0, got {getattr(core, name)}"
-        for name in _NOT_BELOW_ZERO
-        if getattr(core, name) < 0
-    ]
-    if 0 < core.snapshot_every_max < core.snapshot_every_min:
-        found.append("core.snapshot_every_max: must not be below snapshot_every_min")
-    if core.stall_restart_timeout_s and not core.stall_timeout_s:
-        found.append(
-            "core.stall_restart_timeout_s: needs stall_timeout_s, which finds what stands still"
-        )
-    listed = [*core.observe, *core.advise, *core.enforce]
-    twice = sorted({name for name in listed if listed.count(name) > 1})
-    found += [f"core: {name} is in more than one of observe, advise, enforce" for name in twice]
-    return found

@@ -5,7 +5,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -312,9 +312,9 @@ class Controller:
         if cluster.id != state.cluster_id or cluster.term > state.term:
             yield ClusterNamed(cluster.id, cluster.term)
         yield ControllerStarted(VERSION, machine_id())
-        settings = replace(self._config.core.settings(), isolation_drivers=self._drivers.names)
-        if settings != self._state().settings:
-            yield SettingsApplied(settings)
+        settings, drivers = self._config.core, self._drivers.names
+        if (settings, {*drivers}) != (self._state().settings, {*self._state().drivers}):
+            yield SettingsApplied(settings, drivers)
         if self._recover_by:
             yield RecoveryBegun(self._recover_by)
 

@@ -15,7 +15,6 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core_settings import CoreSettings
 from everstep_controller.runtime.stalls import LATE_NS
 from everstep_sim.autonomy import AutonomousRestarts
 from everstep_sim.clocks import ControllerTimeline
@@ -33,7 +32,7 @@ from everstep_sim.watching import Watching
 
 # The core's settings as they are shipped, but for the rollout's mode, which operators set: where
 # automation only advises, a cluster recovers from nothing but lost nodes and dead ranks.
-SHIPPED = replace(CoreSettings().settings(), mode=Mode.ENFORCE)
+SHIPPED = Settings(mode=Mode.ENFORCE)
 # After so many restarts without a new step a job is given up, as where `--max-restarts` is not set.
 RESTARTS_MAX = 10
 # After so long a launcher has heard what its agent was told about it.
@@ -112,17 +111,12 @@ class SimulatedCluster:
         self.shape = shape
         self.flipped = False
         self.time = VirtualTime(seed)
-        settings = replace(
-            shape.settings,
-            condition_modes=tuple((name, Mode.ENFORCE) for name in shape.enforced),
-            isolation_drivers=(DRIVER,) if shape.scheduler else (),
-        )
 
         def checked(core: Core, event: events.Event, now_ns: int) -> None:
             check(self, event)
 
         self.controller = SimulatedController(
-            settings,
+            replace(shape.settings, enforce=shape.enforced),
             ControllerTimeline(self.time),
             self.time.rng,
             self._dispatch,
@@ -130,6 +124,7 @@ class SimulatedCluster:
             crash_chance=shape.crash_chance,
             crashed=lambda: self.time.soon(0.5, 3, self._start_controller),
             machine=shape.controller_on,
+            drivers=(DRIVER,) if shape.scheduler else (),
         )
         names = [f"n{i}" for i in range(shape.nodes)]
         self.fleet = SimulatedFleet(names, self.time, self.controller, shape.domains)

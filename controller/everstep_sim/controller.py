@@ -72,6 +72,8 @@ class SimulatedController:
     sent: dict[str, actions.Action] = field(default_factory=dict)
     # Name of the machine that it runs on, which may be a node's; "": nobody knows it.
     machine: str = ""
+    # Names of the isolation drivers.
+    drivers: tuple[str, ...] = ()
     # Where the journal lies; None: it cannot fail. And what its start says that finds damage.
     disk: JournalDisk | None = None
     damaged: Callable[[str], None] = lambda sentence: None
@@ -116,8 +118,9 @@ class SimulatedController:
             timers = state.timers.items()
             self._send([actions.SetTimer(id="", timer=name, at_ns=at_ns) for name, at_ns in timers])
         self.cluster_term = max(self.cluster_term, state.term)
-        if self.up and state.settings != self.settings:
-            self.submit(events.SettingsApplied(self.settings))
+        configured = self.settings, self.drivers
+        if self.up and (state.settings, tuple(state.drivers)) != configured:
+            self.submit(events.SettingsApplied(*configured))
         if self.up and self.recover_by:
             self.submit(events.RecoveryBegun(self.recover_by))
             if self.core.state.recovering:  # it is journaled; else the next start orders it

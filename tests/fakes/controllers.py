@@ -18,8 +18,8 @@ from everstep_common.clock import boot_ns
 from everstep_common.judging.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
-from everstep_controller.core_settings import CoreSettings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.tls import TlsSettings
@@ -35,7 +35,7 @@ def config(folder: Path, tls: TlsSettings | None = None) -> ControllerConfig:
         metrics="127.0.0.1:0",
         journal=folder / "journal.sqlite",
         secret_file=SECRET_FILE,
-        core=CoreSettings(mode=Mode.ENFORCE),
+        core=Settings(mode=Mode.ENFORCE),
         tls=tls or TlsSettings(),
     )
 

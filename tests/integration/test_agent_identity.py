@@ -101,7 +101,7 @@ def test_one_that_is_just_away_keeps_its_name_and_one_that_stays_away_loses_it(
     tmp_path: Path,
 ) -> None:
     settings = config(tmp_path)
-    settings = replace(settings, core=replace(settings.core, agent_return_s=2.0))
+    settings = replace(settings, core=replace(settings.core, agent_return_ns=2_000_000_000))
 
     async def scenario() -> tuple[str, str, str]:
         running = Controller(settings, Options(Core))
@@ -180,7 +180,7 @@ def test_a_recovery_goes_on_in_the_cluster_of_its_agents(
     tmp_path: Path, lose: Callable[[Path], None]
 ) -> None:
     settings = config(tmp_path)
-    settings = replace(settings, core=replace(settings.core, recover_listen_s=1.0))
+    settings = replace(settings, core=replace(settings.core, recover_listen_ns=1_000_000_000))
 
     async def first() -> str:
         async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:

@@ -10,7 +10,7 @@ import pytest
 
 from everstep_common.judging.findings import Mode
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core_settings import CoreSettings
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
@@ -27,7 +27,7 @@ async def _training(
     folder: Path,
 ) -> AsyncIterator[tuple[AgentStream, "admin_pb2_grpc.AdminAsyncStub"]]:
     """Run a job on two nodes, with a controller that checks who waits five times a second."""
-    core = CoreSettings(mode=Mode.ENFORCE, spare_check_interval_s=0.2)
+    core = Settings(mode=Mode.ENFORCE, spare_check_interval_ns=200_000_000)
     running = Controller(replace(config(folder), core=core), Options(Core, ""))
     await running.start()
     try:

@@ -14,7 +14,7 @@ from everstep_sim.fleet import JOB
 _KILLED_S = 60
 _STEPS = 120
 # The numbers between are left to the agent of the first, for restarts without a controller.
-_SECOND = 2 + SHIPPED.own_restarts
+_SECOND = 2 + SHIPPED.autonomous_restarts_max
 
 
 def _nothing(cluster: SimulatedCluster, event: events.Event) -> None:

@@ -11,7 +11,6 @@ from everstep_common.config import load
 from everstep_common.judging.findings import Mode
 from everstep_controller.core import events
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core_settings import CoreSettings
 from everstep_sim import autonomy, fleet, node, ranks, stillness
 from everstep_sim.cluster import SHIPPED, Shape, SimulatedCluster
 from everstep_sim.timeline import SECOND
@@ -27,7 +26,7 @@ def _nothing(cluster: SimulatedCluster, event: events.Event) -> None:
 
 def test_a_simulated_controller_has_the_settings_that_ship_but_for_the_mode() -> None:
     simulated = SimulatedCluster(1, Shape(), _nothing).controller.settings
-    shipped = CoreSettings().settings()
+    shipped = Settings()
     differ = {
         one.name
         for one in fields(Settings)

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from everstep_common.judging.findings import Mode
 from everstep_common.reports import RANK_REPORTS, RankReport
 from everstep_controller.core.accounting.committed_steps import (
     CommittedStep,
@@ -22,6 +23,7 @@ from everstep_controller.core.events import (
     JobProgressed,
     JournaledEvent,
     Reported,
+    SettingsApplied,
 )
 from everstep_controller.core.model.job import Members
 from everstep_controller.core.model.rank_reports import RankReports
@@ -142,6 +144,8 @@ def _decode_single(kind: str, body: bytes | msgspec.Raw) -> Event:
     if decoder is None:
         raise UnreadableError(f"unknown kind of event: {kind}")
     try:
+        if kind == SettingsApplied.__name__:
+            body = _current_settings_event(bytes(body))
         return decoder.decode(body)
     except _UNREADABLE as error:
         raise UnreadableError(f"{kind}: {error}") from error
@@ -174,6 +178,51 @@ def decode_actions(body: bytes) -> list[Action]:
 def decode_state(body: bytes) -> State:
     """Return a snapshot of the state. Raises UnreadableError."""
     try:
-        return _STATE.decode(body)
+        return _STATE.decode(_current_state(body))
     except _UNREADABLE as error:
         raise UnreadableError(f"snapshot: {error}") from error
+
+
+# --- settings in the words of older versions ------------------------------------------------------
+
+# The modes of single conditions, now three lists; and the names of the drivers, now the event's.
+_MODES, _DRIVERS = "condition_modes", "isolation_drivers"
+_RENAMED = {
+    "own_restarts": "autonomous_restarts_max",
+    "snapshot_interval_ns_max": "snapshot_interval_max_ns",
+}
+# How a version decided that did not have a setting yet, where its default decides otherwise.
+_DECIDED_WITHOUT = {
+    "autonomous_restarts_max": 0,
+    "hang_patience_ns": 0,
+    "spare_check_interval_ns": 0,
+    "stall_timeout_ns": 0,
+}
+
+
+class _WithSettings(msgspec.Struct):
+    settings: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def _current_state(body: bytes) -> bytes:
+    """Return a state whose settings are in this version's words, without decoding the rest."""
+    stored = bytes(msgspec.json.decode(body, type=_WithSettings).settings)
+    settings = msgspec.json.decode(stored, type=dict[str, Any])
+    current = _current_settings(settings)
+    if not settings or current == settings:
+        return body
+    return body.replace(stored, _ENCODER.encode(current), 1)
+
+
+def _current_settings_event(body: bytes) -> bytes:
+    event = msgspec.json.decode(body, type=dict[str, Any])
+    settings = msgspec.convert(event.get("settings"), dict[str, Any])
+    drivers = event.get(_DRIVERS, settings.get(_DRIVERS, ()))
+    return _ENCODER.encode({"settings": _current_settings(settings), _DRIVERS: drivers})
+
+
+def _current_settings(stored: dict[str, Any]) -> dict[str, Any]:
+    modes = msgspec.convert(stored.get(_MODES, ()), list[tuple[str, Mode]])
+    lists = {mode.value: [name for name, chosen in modes if chosen is mode] for mode in Mode}
+    same = {_RENAMED.get(name, name): value for name, value in stored.items() if name != _MODES}
+    return {**_DECIDED_WITHOUT, **lists, **same}

@@ -1,16 +1,25 @@
+import importlib
+import pkgutil
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+import everstep_controller
+import everstep_sim
 from everstep_common.addresses import is_loopback, split_address
-from everstep_common.config import ConfigError, load
+from everstep_common.config import ConfigError, document, load
 from everstep_common.judging.findings import Mode
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core_settings import CoreSettings
+from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_proto.tls import TlsSettings
+
+# So many names of fields another class may share with the settings, as a job's own choices do.
+_BY_CHANCE = 3
 
 
 def loaded(tmp_path: Path, text: str) -> ControllerConfig:
@@ -19,24 +28,53 @@ def loaded(tmp_path: Path, text: str) -> ControllerConfig:
     return load(ControllerConfig, file)
 
 
-def test_the_defaults_work_without_a_file_and_are_those_of_the_core() -> None:
-    config = load(ControllerConfig, None)
-    # A journal from before one of these settings is replayed without it: it decided nothing then.
-    assert config.core.settings() == Settings(
-        own_restarts=3,
-        spare_check_interval_ns=600_000_000_000,
-        stall_timeout_ns=120_000_000_000,
-        hang_patience_ns=120_000_000_000,
-    )
-    assert config.listen.startswith("unix:/")
+CORE = tuple(document(Settings))
+
+
+def test_the_defaults_work_without_a_file() -> None:
+    assert load(ControllerConfig, None).listen.startswith("unix:/")
+
+
+def test_without_a_file_the_core_decides_with_the_defaults_that_it_has_by_itself() -> None:
+    assert load(ControllerConfig, None).core == Settings() == State().settings
+    assert (type(ControllerConfig().core), type(State().settings)) == (Settings, Settings)
+
+
+def test_every_default_that_the_reference_shows_is_the_one_that_holds(tmp_path: Path) -> None:
+    text = "".join(f"{doc.key} = {doc.default}\n" for doc in CORE)
+    assert loaded(tmp_path, f"[core]\n{text}").core == Settings()
+
+
+def test_no_other_class_of_the_controller_or_the_simulation_defines_settings_of_the_core() -> None:
+    """A copy would have defaults of its own, which some day are other ones."""
+    known = {_stem(one.name) for one in fields(Settings)}
+    copies = {
+        kind
+        for module in _modules(everstep_controller, everstep_sim)
+        for kind in vars(module).values()
+        if isinstance(kind, type) and is_dataclass(kind) and kind is not Settings
+        if len(known & {_stem(one.name) for one in fields(kind)}) > _BY_CHANCE
+    }
+    assert copies == set()
+
+
+def _stem(name: str) -> str:
+    return name.removesuffix("_ns").removesuffix("_s")
+
+
+def _modules(*packages: ModuleType) -> Iterator[ModuleType]:
+    for package in packages:
+        for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+            yield importlib.import_module(found.name)
 
 
 def test_the_core_table_becomes_the_settings_of_the_core(tmp_path: Path) -> None:
     text = '[core]\nmode = "enforce"\nobserve = ["Odd"]\n'
     text += "confirm_timeout_s = 0.5\nlast_call_timeout_s = 3\n"
-    settings = loaded(tmp_path, text).core.settings()
+    settings = loaded(tmp_path, text).core
     assert settings.mode is Mode.ENFORCE
-    assert settings.condition_modes == (("Odd", Mode.OBSERVE),)
+    assert settings.mode_of("Odd") is Mode.OBSERVE
+    assert settings.mode_of("XidFatal", Mode.ADVISE) is Mode.ADVISE
     assert (settings.confirm_timeout_ns, settings.last_call_timeout_ns) == (
         500_000_000,
         3_000_000_000,
@@ -62,8 +100,28 @@ def test_all_mistakes_are_reported_together(tmp_path: Path) -> None:
         assert word in said
 
 
-@pytest.mark.parametrize("key", [one.name for one in fields(CoreSettings) if one.name[-2:] == "_s"])
-@pytest.mark.parametrize("value", ["-1", "inf", "nan"])
+def test_bounds_are_told_in_the_words_of_the_file(tmp_path: Path) -> None:
+    text = (
+        "silence_s = 0\nprobation_s = -1\nsnapshot_every_min = 0\nsnapshot_every_max = -2\n"
+        "isolation_budget_ratio = 1.5\nhang_patience_s = 1e11\nunsaved_max_ns = 5\n"
+    )
+    with pytest.raises(ConfigError) as error:
+        loaded(tmp_path, f"[core]\n{text}")
+    file = f"{tmp_path}/controller.toml"
+    assert error.value.problems == [
+        f"{file}: core.unsaved_max_ns: unknown key; did you mean core.unsaved_max_s? "
+        "docs/configuration.md lists all",
+        f"{file}: core.isolation_budget_ratio: must be from 0 to 1, got 1.5",
+        f"{file}: core.silence_s: must be above 0, got 0.0",
+        f"{file}: core.probation_s: must not be below 0, got -1.0",
+        f"{file}: core.snapshot_every_min: must be above 0, got 0",
+        f"{file}: core.snapshot_every_max: must not be below 0, got -2",
+        f"{file}: core.hang_patience_s: must not be above 292 years, got 100000000000.0",
+    ]
+
+
+@pytest.mark.parametrize("key", [doc.key for doc in CORE if doc.unit == "s"])
+@pytest.mark.parametrize("value", ["-1", "inf", "nan", "1e300"])
 def test_no_time_of_the_core_is_below_zero_or_endless(tmp_path: Path, key: str, value: str) -> None:
     with pytest.raises(ConfigError, match=f"core.{key}"):
         loaded(tmp_path, f"[core]\n{key} = {value}\n")

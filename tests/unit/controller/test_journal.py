@@ -87,7 +87,7 @@ def test_a_second_controller_is_refused_with_a_sentence(tmp_path: Path) -> None:
 
 
 def test_events_actions_and_state_come_back_as_they_were() -> None:
-    applied = SettingsApplied(Settings(condition_modes=(("XidFatal", Settings().mode),)))
+    applied = SettingsApplied(Settings(advise=("XidFatal",)), ("slurm",))
     assert codec.decode_event("SettingsApplied", codec.encode(applied)) == applied
     decided: list[Action] = [
         SetTimer(id="t", timer="x", at_ns=5),

@@ -1,5 +1,6 @@
 """Names and shapes under which a journal holds events."""
 
+import json
 import random
 import zlib
 from dataclasses import replace
@@ -8,8 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from everstep_common.judging.findings import Mode
 from everstep_controller.core.dispatch.core import EVENT_KINDS
-from everstep_controller.core.events import EventBatch, JobProgressed
+from everstep_controller.core.events import EventBatch, JobProgressed, SettingsApplied
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
 
 _KINDS = """
@@ -125,3 +129,71 @@ def test_a_second_of_hundreds_of_jobs_takes_a_few_bytes_of_each() -> None:
 def test_columns_that_are_none_are_unreadable(body: bytes) -> None:
     with pytest.raises(codec.UnreadableError):
         codec.decode_event("JobsProgressed", body)
+
+
+# Settings as they were written until 2026-11-29.
+_OLD_SETTINGS = {
+    "mode": "enforce", "condition_modes": [["Odd", "observe"], ["XidFatal", "enforce"]],
+    "isolation_budget_nodes": 2, "isolation_budget_ratio": 0.02, "isolations_per_hour_nodes": 4,
+    "isolations_per_hour_ratio": 0.01, "job_stops_per_hour": 4, "silence_ns": 5000000000,
+    "confirm_timeout_ns": 1500000000, "agent_return_ns": 15000000000, "loss_hold_ns": 60000000000,
+    "controller_domain": "", "startup_grace_ns": 120000000000, "last_call_timeout_ns": 10000000000,
+    "answer_timeout_ns": 60000000000, "holdings_timeout_ns": 120000000000,
+    "restore_timeout_ns": 1800000000000, "warmup_timeout_ns": 3600000000000, "stop_grace_ns": 0,
+    "probation_ns": 600000000000, "recover_listen_ns": 30000000000,
+    "check_timeout_ns": 180000000000, "recheck_ns": 30000000000, "recheck_max_ns": 900000000000,
+    "spare_check_interval_ns": 600000000000, "probation_steps": 10,
+    "evidence_window_ns": 60000000000, "strike_window_ns": 86400000000000,
+    "final_save_timeout_ns": 120000000000, "memory_kept_ns": 1800000000000,
+    "snapshot_every_min": 1, "snapshot_every_max": 0, "snapshot_cost_ignored_ratio": 0.01,
+    "snapshot_interval_ns_max": 7000000000, "unsaved_max_ns": 60000000000, "own_restarts": 2,
+    "planned_restart_timeout_ns": 300000000000, "growth_delay_ns": 60000000000,
+    "growth_interval_min_ns": 600000000000, "maintenance_drain_lead_ns": 600000000000,
+    "maintenance_stop_lead_ns": 120000000000, "maintenance_duration_min_ns": 60000000000,
+    "stall_timeout_ns": 9000000000, "stall_restart_timeout_ns": 0, "hang_patience_ns": 0,
+    "restart_backoff_max_ns": 600000000000, "isolation_drivers": ["slurm"],
+    "ended_job_retention_ns": 604800000000000,
+}  # fmt: skip
+_THE_SAME = Settings(
+    mode=Mode.ENFORCE,
+    observe=("Odd",),
+    enforce=("XidFatal",),
+    snapshot_interval_max_ns=7_000_000_000,
+    autonomous_restarts_max=2,
+    stall_timeout_ns=9_000_000_000,
+    hang_patience_ns=0,
+)
+
+
+def test_settings_in_old_words_are_the_same_in_events_and_in_snapshots() -> None:
+    event = json.dumps({"settings": _OLD_SETTINGS}).encode()
+    assert codec.decode_event("SettingsApplied", event) == SettingsApplied(_THE_SAME, ("slurm",))
+    known = json.loads(codec.encode(State(term=3, cluster_id="condition_modes")))
+    old = json.dumps({**known, "settings": _OLD_SETTINGS}).encode()
+    state = State(term=3, cluster_id="condition_modes", settings=_THE_SAME)
+    assert codec.decode_state(old) == state
+    assert codec.decode_state(codec.encode(state)) == state
+
+
+def test_a_state_without_settings_has_the_defaults() -> None:
+    assert codec.decode_state(b'{"term":3,"settings":{}}') == State(term=3)
+    assert codec.decode_state(b'{"term":3}') == State(term=3)
+
+
+def test_what_was_decided_before_there_was_a_setting_is_decided_without_it_again() -> None:
+    later = {"own_restarts", "spare_check_interval_ns", "stall_timeout_ns", "hang_patience_ns"}
+    older = {name: value for name, value in _OLD_SETTINGS.items() if name not in later}
+    event = codec.decode_event("SettingsApplied", json.dumps({"settings": older}).encode())
+    assert isinstance(event, SettingsApplied)
+    assert event.settings == replace(
+        _THE_SAME, autonomous_restarts_max=0, spare_check_interval_ns=0, stall_timeout_ns=0
+    )
+
+
+@pytest.mark.parametrize("settings", [{"condition_modes": 3}, {"condition_modes": [["a", "b"]]}, 7])
+def test_old_settings_of_another_shape_are_unreadable(settings: object) -> None:
+    body = json.dumps({"settings": settings, "condition_modes": {}}).encode()
+    with pytest.raises(codec.UnreadableError, match=r"^SettingsApplied: "):
+        codec.decode_event("SettingsApplied", body)
+    with pytest.raises(codec.UnreadableError, match=r"^snapshot: "):
+        codec.decode_state(body)

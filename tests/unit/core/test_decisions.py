@@ -20,14 +20,19 @@ XID = Finding(component="gpu/0", condition="XidFatal", severity=Severity.FATAL, 
 class Story:
     """A core with a clock, and short words for the events that it is told."""
 
-    def __init__(self, nodes: int = 3, settings: Settings | None = None) -> None:
+    def __init__(
+        self,
+        nodes: int = 3,
+        settings: Settings | None = None,
+        drivers: tuple[str, ...] = (),
+    ) -> None:
         self.core = Core()
         self.now_ns = 0
         self.sequence = 0
         # The newest term that each agent has been told, by its outbox.
         self.terms: dict[str, int] = {}
         self.tell(events.ControllerStarted("0.1.0"))
-        self.tell(events.SettingsApplied(settings or Settings(mode=Mode.ENFORCE)))
+        self.tell(events.SettingsApplied(settings or Settings(mode=Mode.ENFORCE), drivers))
         for index in range(nodes):
             self.connect(f"n{index}")
 
@@ -193,8 +198,7 @@ def test_a_detector_that_only_observes_changes_nothing_until_the_operator_says_s
     shipped = Story()
     shipped.find("n0", observed)
     assert (shipped.state("n0"), shipped.owners("n0")) == (NodeState.HEALTHY, [])
-    modes = (("XidFatal", Mode.ENFORCE),)
-    trusted = Story(settings=Settings(mode=Mode.ADVISE, condition_modes=modes))
+    trusted = Story(settings=Settings(mode=Mode.ADVISE, enforce=("XidFatal",)))
     trusted.find("n0", observed)
     assert trusted.owners("n0") == ["automation"]
 

@@ -26,7 +26,7 @@ from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import XID, Story
 
 _MACHINE = "m-0"
-_OBSERVED = Settings(condition_modes=(("GpuMetricsVanished", Mode.OBSERVE),))
+_OBSERVED = Settings(observe=("GpuMetricsVanished",))
 _LISTS = (
     *("silent", "held", "presumed_lost", "flapping", "draining", "deferred", "isolated"),
     *("returned", "precursors"),

@@ -266,7 +266,7 @@ def settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
     """Take the configuration that holds from now on, and judge by it what is open."""
     turn.mark_fleet()
     turn.state.settings = event.settings
-    isolation.configure_drivers(turn)
+    isolation.configure_drivers(turn, event.isolation_drivers)
 
 
 HANDLERS: Handlers = {

@@ -58,6 +58,8 @@ class SettingsApplied:
     """The configuration that holds from now on."""
 
     settings: Settings
+    # Names of the drivers: whom to tell that a node is to be left alone.
+    isolation_drivers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ def go_on_from(state: State, job: JobRecord, generation: int, world_size: int = 
     told = world_size or (seen.world_size if seen.number == generation else 0)
     job.generation.number, job.generation.unreachable = generation, ""
     # What its plan has left to an agent nobody knows, and it may have used that since.
-    left = max(job.generation.own_restarts, state.settings.own_restarts)
+    left = max(job.generation.own_restarts, state.settings.autonomous_restarts_max)
     job.generation.own_restarts = left
     world_size = told or job.world_size or job.spec.nodes_max * job.spec.processes_per_node
     job.lineage.branch.append(BranchPoint(generation, None, world_size))

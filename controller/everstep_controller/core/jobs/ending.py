@@ -24,6 +24,7 @@ _OF_LIVING_JOBS = (
     TimerKind.ABANDONED,
     TimerKind.UNTOLD,
     TimerKind.ENDING,
+    TimerKind.STALLED,
 )
 
 

@@ -256,7 +256,9 @@ def _is_own(job: JobRecord, node: str, seen: JobOnNode) -> bool:
 def _follows_what_is_known(state: State, known: int, seen: JobOnNode) -> bool:
     """Return whether an agent began a generation itself, after one that agents have told of."""
     planned = seen.planned_generation
-    return 0 < planned <= known and seen.generation <= planned + state.settings.own_restarts
+    return (
+        0 < planned <= known and seen.generation <= planned + state.settings.autonomous_restarts_max
+    )
 
 
 def _judge_name(state: State, node: NodeRecord, event: NodeConnected, now_ns: int) -> HelloVerdict:

@@ -11,7 +11,7 @@ state, so that a restart does not reset it, and it needs no jitter, because one
 controller makes one call at a time to each scheduler.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
@@ -85,14 +85,14 @@ def restart_drivers(turn: Turn) -> None:
             known.asked, known.waiting = None, False
 
 
-def configure_drivers(turn: Turn) -> None:
+def configure_drivers(turn: Turn, names: Sequence[str]) -> None:
     """Take up the drivers that are configured, and forget others with what they told."""
     state = turn.state
-    for name in state.drivers.keys() - set(state.settings.isolation_drivers):
+    for name in state.drivers.keys() - set(names):
         record = state.drivers.pop(name)
         turn.drop_timer(_timer(record))
         _mark(turn, record.nodes)
-    for name in state.settings.isolation_drivers:
+    for name in names:
         if name not in state.drivers:
             state.drivers[name] = DriverRecord(name, reading=True)
             turn.unsent.drivers.add(name)

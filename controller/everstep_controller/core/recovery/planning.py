@@ -376,6 +376,9 @@ def _begin_generation(
     turn.state.named_ranks.pop(job.name, None)
     devices.mark_sharing_jobs(turn, job, {*job.generation.members}.symmetric_difference(members))
     told = f"on {', '.join(members)}{_taken_last(turn.state, job, members)}"
+    for name in members:
+        if turn.state.nodes[name].spare_check.waits:
+            turn.mark_node(name)  # it is no spare any more
     job.generation = Generation(newest + 1, Members(members))
     move_job(turn, job, JobEvent.PLANNED, f"generation {job.generation.number} {told}")
 

@@ -139,7 +139,7 @@ def _asked(turn: Turn, job: JobRecord) -> bool:
 def _own_restarts(state: State, job: JobRecord) -> int:
     """Return how often an agent may restart the job without the controller: only if it sees all."""
     alone = len(job.generation.members) == 1
-    return min(state.settings.own_restarts, job.spec.restarts_max) if alone else 0
+    return min(state.settings.autonomous_restarts_max, job.spec.restarts_max) if alone else 0
 
 
 def rebase(job: JobRecord, event: RecoveryStepChosen) -> None:

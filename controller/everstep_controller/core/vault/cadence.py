@@ -286,7 +286,7 @@ def best_interval(known: SnapshotCost, settings: Settings, every: int = 1) -> in
     """
     if not known.is_known:
         return every
-    gap_ns = settings.snapshot_interval_ns_max
+    gap_ns = settings.snapshot_interval_max_ns
     most = max(1, gap_ns // known.step_ns) if gap_ns else math.inf
     return int(min(young_interval(known), most, _affordable_interval(known, settings, every)))
 

@@ -4,6 +4,7 @@ from everstep_common import reports
 from everstep_controller.core import events
 from everstep_controller.core.model.job import Cause, JobState
 from everstep_controller.core.model.node import NodeState
+from unit.core.chosen_settings import STALLS_IGNORED
 from unit.core.jobs.test_job_endings import LongStory
 from unit.core.recovery.test_blame import Incidents
 from unit.core.test_decisions import S
@@ -123,7 +124,7 @@ def test_a_script_without_snapshots_is_begun_again_after_a_minute_however_long_i
 
 def _trains_as_most_fall_silent() -> LongStory:
     """Return a job of n0 and n1 in a fleet of which all but n0 fall silent; n0 says nothing."""
-    story = LongStory(12)
+    story = LongStory(12, STALLS_IGNORED)
     story.run()
     story.train(1, 2, 3)
     for number in range(1, 12):

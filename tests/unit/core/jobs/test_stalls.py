@@ -10,6 +10,7 @@ from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import decode_state, encode
+from unit.core.chosen_settings import STALLS_IGNORED
 from unit.core.test_decisions import S, Story
 
 SHOWN = Settings(mode=Mode.ENFORCE, stall_timeout_ns=60 * S)
@@ -94,12 +95,13 @@ def test_what_took_long_before_is_no_news() -> None:
     assert story.state_of_job() is JobState.STALLED
 
 
-@pytest.mark.parametrize("settings", [Settings(mode=Mode.ENFORCE), SHOWN])
+@pytest.mark.parametrize("settings", [STALLS_IGNORED, Settings(mode=Mode.ENFORCE), SHOWN])
 def test_by_default_nothing_but_people_stops_it(settings: Settings) -> None:
     story = StillStory(settings=settings).begin()
     done = story.wait(86_400)
     assert not [one for one in done if isinstance(one, actions.StopGeneration)]
-    assert story.state_of_job() is (JobState.STALLED if settings is SHOWN else JobState.RUNNING)
+    ignored = settings is STALLS_IGNORED
+    assert story.state_of_job() is (JobState.RUNNING if ignored else JobState.STALLED)
 
 
 def test_where_that_is_wanted_it_is_stopped_and_the_time_counted_from_its_last_step() -> None:

@@ -1,8 +1,5 @@
 """A scheduler whose nodes others drain and free as well, around a core that may be restarted."""
 
-from dataclasses import replace
-
-from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.isolation import (
@@ -17,7 +14,6 @@ from everstep_controller.core.nodes.isolation import changed_holds
 from unit.core.test_decisions import S, Story
 
 DRIVER = "slurm"
-SETTINGS = Settings(mode=Mode.ENFORCE, isolation_drivers=(DRIVER,))
 
 
 class Scheduler:
@@ -52,12 +48,12 @@ class Scheduler:
 class SchedulerStory(Story):
     """A core with one driver. Its calls wait in ``calls`` until they are answered."""
 
-    def __init__(self, nodes: int = 3, settings: Settings = SETTINGS) -> None:
+    def __init__(self, nodes: int = 3, settings: Settings | None = None) -> None:
         self.scheduler = Scheduler()
         self.calls: list[actions.ApplyIsolation | actions.ReadIsolation] = []
         self.readings = 0
         self.journal: list[tuple[events.Event, int]] = []
-        super().__init__(nodes, settings)
+        super().__init__(nodes, settings, drivers=(DRIVER,))
         self.answer()
 
     def tell(self, event: events.Event, after_s: float = 0.1) -> list[actions.Action]:
@@ -129,7 +125,3 @@ class SchedulerStory(Story):
             if isinstance(action, actions.ApplyIsolation | actions.ReadIsolation):
                 assert action.driver == DRIVER
                 self.calls.append(action)
-
-
-def unconfigured() -> Settings:
-    return replace(SETTINGS, isolation_drivers=())

@@ -142,8 +142,8 @@ def test_a_check_that_fails_is_repeated_with_backoff_whatever_else_is_open(
     mode: Mode, found: Finding | None
 ) -> None:
     """What nobody acts on keeps no node from its checks, and costs a handful in an hour."""
-    modes = () if found is None else ((found.condition, Mode.ADVISE),)
-    story = Checked(Settings(mode=mode, condition_modes=modes))
+    advised = () if found is None else (found.condition,)
+    story = Checked(Settings(mode=mode, advise=advised))
     if found is not None:
         story.find("n0", found)
     story.answer = "probe nvml: no answer"

@@ -14,7 +14,7 @@ from everstep_controller.core.nodes.isolation import (
     driver_findings,
     isolation_sentences,
 )
-from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory, unconfigured
+from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory
 from unit.core.test_decisions import S
 
 
@@ -354,7 +354,7 @@ def test_a_driver_that_is_not_configured_any_more_keeps_no_claim() -> None:
     story = SchedulerStory()
     story.scheduler.drain("n0")
     story.look()
-    story.tell(events.SettingsApplied(unconfigured()))
+    story.tell(events.SettingsApplied(story.core.state.settings))
     assert story.owners("n0") == []
     assert story.core.state.drivers == {}
     story.tell(events.DriverReported(driver=DRIVER, read=True))

@@ -22,8 +22,13 @@ HOUR_S = 3600
 class Cut:
     """A fleet with a cut: nodes behind it answer nobody, and no roll call."""
 
-    def __init__(self, domains: dict[str, str], settings: Settings = SETTINGS) -> None:
-        self.story = Story(nodes=0, settings=settings)
+    def __init__(
+        self,
+        domains: dict[str, str],
+        settings: Settings = SETTINGS,
+        drivers: tuple[str, ...] = (),
+    ) -> None:
+        self.story = Story(nodes=0, settings=settings, drivers=drivers)
         self.state = self.story.core.state
         self.behind: set[str] = set()
         for node, domain in domains.items():
@@ -286,7 +291,7 @@ def test_an_operator_has_held_nodes_taken_for_lost_and_the_share_is_of_the_other
 
 
 def test_a_scheduler_that_does_not_hear_held_nodes_either_has_them_lost_and_no_other() -> None:
-    cut = Cut(_without_domains(12), replace(SETTINGS, isolation_drivers=("slurm",)))
+    cut = Cut(_without_domains(12), drivers=("slurm",))
     down = tuple((name, "DOWN*: not responding") for name in _names(12, 5))
     cut.tell(events.DriverReported(driver="slurm", read=True, down=down))
     assert not cut.lost

@@ -17,8 +17,7 @@ from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_unsaved_steps import HERE, SavingStory
 from unit.core.test_decisions import S
 
-_MODES = (("StepsUnsaved", Mode.ENFORCE),)
-ENFORCED = Settings(mode=Mode.ENFORCE, condition_modes=_MODES)
+ENFORCED = Settings(mode=Mode.ENFORCE, enforce=("StepsUnsaved",))
 
 
 class MoveStory(SavingStory):

@@ -20,7 +20,7 @@ from unit.core.jobs.test_stalls import told
 from unit.core.planned.test_restarts import train_unsaved
 from unit.core.planned.test_slow_swap import SlowStory, part
 
-_ENFORCED = Settings(mode=Mode.ENFORCE, condition_modes=(("NodePrecursor", Mode.ENFORCE),))
+_ENFORCED = Settings(mode=Mode.ENFORCE, enforce=("NodePrecursor",))
 _VANISHED = Finding(
     component="gpu/0000:3b:00.0",
     condition="GpuMetricsVanished",
@@ -224,7 +224,7 @@ def test_a_trend_tells_what_it_was_at_first_and_is_now() -> None:
 
 
 def test_a_slow_rank_with_such_a_finding_is_swapped_for_it() -> None:
-    slow = Settings(mode=Mode.ENFORCE, condition_modes=(("SlowNode", Mode.ENFORCE),))
+    slow = Settings(mode=Mode.ENFORCE, enforce=("SlowNode",))
     story = PrecursorStory(settings=slow).begin()
     story.judge(part())
     assert story.drained() == []

@@ -37,7 +37,7 @@ from unit.core.jobs.test_stalls import told
 from unit.core.planned.test_restarts import PlannedStory
 from unit.core.test_decisions import S
 
-ENFORCED = Settings(mode=Mode.ENFORCE, condition_modes=(("SlowNode", Mode.ENFORCE),))
+ENFORCED = Settings(mode=Mode.ENFORCE, enforce=("SlowNode",))
 CLOCKS = Finding(
     component="gpu/0",
     condition="GpuClocksLow",
@@ -144,7 +144,7 @@ def test_with_a_finding_a_spare_takes_its_place_at_a_step_boundary_and_no_step_i
 
 @pytest.mark.parametrize(
     "settings",
-    [Settings(mode=Mode.ENFORCE), Settings(condition_modes=(("SlowNode", Mode.ADVISE),))],
+    [Settings(mode=Mode.ENFORCE), Settings(advise=("SlowNode",))],
 )
 def test_only_where_operators_let_it_automation_swaps(settings: Settings) -> None:
     story = SlowStory(settings=settings).begin()

@@ -11,6 +11,7 @@ from everstep_controller.core.fleet.incidents import failures_of_job
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.journal.codec import decode_state, encode
+from unit.core.chosen_settings import STALLS_IGNORED
 from unit.core.planned.test_restarts import PlannedStory
 from unit.core.test_decisions import S
 
@@ -246,6 +247,9 @@ def test_a_job_that_stands_still_makes_no_step_recoverable_and_is_not_waited_for
 
 class _Evaluating(_Beginning):
     """A job that makes steps, and then none for a while, as in a pause that it declares."""
+
+    def __init__(self) -> None:
+        super().__init__(settings=STALLS_IGNORED)
 
     def evaluate(self, *, step_s: float = 1.0, for_s: float = 0.0) -> "_Evaluating":
         self.begin()

@@ -23,7 +23,7 @@ class Away(Story):
 
     def __init__(self, *, own_restarts: int = 3) -> None:
         self.journal: list[tuple[events.Event, int]] = []
-        super().__init__(2, Settings(mode=Mode.ENFORCE, own_restarts=own_restarts))
+        super().__init__(2, Settings(mode=Mode.ENFORCE, autonomous_restarts_max=own_restarts))
         self.start("n0")
         self.phases(1)
         for step in range(11):
@@ -133,7 +133,7 @@ def test_a_plan_leaves_numbers_to_a_node_that_has_the_whole_job_and_only_to_it()
     started = actions.StartGeneration
     plans = [a for a in story.core.due(0) if isinstance(a, started)]
     assert (story.job.generation.own_restarts, plans) == (3, [])
-    shared = Story(settings=Settings(own_restarts=3))
+    shared = Story(settings=Settings(autonomous_restarts_max=3))
     shared.join("n0")
     shared.join("n1")
     done = shared.choose(None)
@@ -447,7 +447,7 @@ class OwnRestart(Story):
     """A journal from before a job of one node; its agent restarts the job after its last Hello."""
 
     def __init__(self) -> None:
-        super().__init__(0, Settings(mode=Mode.ENFORCE, own_restarts=3))
+        super().__init__(0, Settings(mode=Mode.ENFORCE, autonomous_restarts_max=3))
         self.tell(events.RecoveryBegun("me"))
         self.hear("n0", 3)
         self.connect("n2")

@@ -244,7 +244,7 @@ def test_a_finding_that_comes_too_late_is_not_held_to_be_the_cause() -> None:
 
 
 def test_a_finding_that_is_only_observed_is_no_evidence() -> None:
-    settings = Settings(mode=Mode.ENFORCE, condition_modes=(("RowRemapPending", Mode.OBSERVE),))
+    settings = Settings(mode=Mode.ENFORCE, observe=("RowRemapPending",))
     story = Incidents(settings=settings)
     story.run()
     story.find("n0", WEAR)

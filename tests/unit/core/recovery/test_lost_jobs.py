@@ -22,7 +22,7 @@ class Old(Story):
     """A journal of three nodes from before any job, and launchers of a job of one node."""
 
     def __init__(self, nodes: int = 3) -> None:
-        super().__init__(nodes, Settings(mode=Mode.ENFORCE, own_restarts=3))
+        super().__init__(nodes, Settings(mode=Mode.ENFORCE, autonomous_restarts_max=3))
 
     @property
     def job(self) -> JobRecord:

@@ -235,8 +235,7 @@ def test_partners_are_healthy_alike_and_have_no_ranks() -> None:
 
 
 def test_observed_only_it_is_never_tested() -> None:
-    modes = (*ENFORCED.condition_modes, ("PairTestSlow", Mode.OBSERVE))
-    story = PairStory(settings=replace(ENFORCED, condition_modes=modes)).begin()
+    story = PairStory(settings=replace(ENFORCED, observe=("PairTestSlow",))).begin()
     assert not story.node().pair.nominated_ns
     assert asked_in(story.stop()) == []
 

@@ -13,6 +13,7 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal import codec
+from unit.core.chosen_settings import SPARES_UNCHECKED
 from unit.core.jobs.test_interrupted_end import Recorded, from_every_prefix
 from unit.core.test_decisions import S, Story
 
@@ -268,19 +269,19 @@ def test_an_answer_to_an_older_question_changes_nothing() -> None:
 
 
 def test_nobody_is_asked_where_an_operator_wants_it_so_or_an_old_journal_does_not_say() -> None:
-    story = Spares(settings=Settings(mode=Mode.ENFORCE))
+    story = Spares(settings=SPARES_UNCHECKED)
     story.wait_s(100)
     assert not checks(story.join("n2"))
     assert not checks(story.wait_s(5 * EVERY_S))
-    assert codec.decode_event("SettingsApplied", b'{"settings":{}}') == events.SettingsApplied(
-        Settings()
-    )
+    old = codec.decode_event("SettingsApplied", b'{"settings":{}}')
+    assert isinstance(old, events.SettingsApplied)
+    assert not old.settings.spare_check_interval_ns
 
 
 def test_what_a_check_said_counts_no_more_when_checks_are_switched_off() -> None:
     story = Spares()
     story.fail("n2")
-    story.tell(events.SettingsApplied(Settings(mode=Mode.ENFORCE)))
+    story.tell(events.SettingsApplied(SPARES_UNCHECKED))
     story.wait_s(60)
     assert story.spares() == ["n2"]
 

@@ -305,7 +305,7 @@ def test_a_cost_that_goes_for_good_brings_every_step_back() -> None:
 
 
 HOUR = 3600 * S
-FORMULA_ALONE = Settings(snapshot_cost_ignored_ratio=0.0, snapshot_interval_ns_max=0)
+FORMULA_ALONE = Settings(snapshot_cost_ignored_ratio=0.0, snapshot_interval_max_ns=0)
 
 
 @pytest.mark.parametrize(
@@ -343,7 +343,7 @@ def test_noise_around_the_share_changes_nothing() -> None:
 def test_no_more_training_lies_between_two_snapshots_than_the_operator_allows() -> None:
     known = SnapshotCost(7 * S, 2 * S, 100 * HOUR)
     assert best_interval(known, Settings()) == 8
-    assert best_interval(known, Settings(snapshot_interval_ns_max=5 * S)) == 1
+    assert best_interval(known, Settings(snapshot_interval_max_ns=5 * S)) == 1
     assert best_interval(known, FORMULA_ALONE) == young_interval(known) == 171
 
 
