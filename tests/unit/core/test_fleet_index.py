@@ -6,7 +6,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.fleet_index import FleetIndex
 from everstep_controller.core.model.job import JobRecord, JobSpec
