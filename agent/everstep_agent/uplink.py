@@ -16,8 +16,8 @@ from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock
 from everstep_common.orders import Halted, Ping
+from everstep_common.quantities import NUMBER_MAX
 from everstep_common.reports import GoingAway, Pong, TimeReply
-from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_proto.call_failures import in_words
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import keepalive

@@ -7,8 +7,8 @@ with the controller. What agents find of a node's hardware is apart from it.
 import random
 from dataclasses import dataclass, field
 
+from everstep_common.own_work import OwnWork
 from everstep_common.reports import RankColumns
-from everstep_common.reports.own_work import OwnWork
 from everstep_common.reports.rank_columns import RankRow, pack_ranks
 from everstep_controller.core import events
 from everstep_controller.core.jobs.lifecycle import STEPPING

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Bytes, Integer, Items, Opaque
 from everstep_common.judging.findings import Finding, FindingKey
-from everstep_common.reports import quantities as q
 from everstep_common.stamp import Stamp
 
 

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Items
 from everstep_common.reports import JobRequest
-from everstep_common.reports import quantities as q
 from everstep_common.reports.nodes import RankReportText
 from everstep_common.storage_environment import environment_problem
 

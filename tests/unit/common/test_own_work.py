@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from everstep_common.reports.own_work import (
+from everstep_common.own_work import (
     PACKED_MAX,
     OwnWork,
     seconds_between,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from everstep_common.own_work import STEP_BITS, OwnWork
 from everstep_common.reports import RankColumns
-from everstep_common.reports.own_work import STEP_BITS, OwnWork
 from everstep_common.reports.rank_columns import RankRow, pack_ranks
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.slow.live import (

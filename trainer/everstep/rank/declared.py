@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from everstep.rank.interpreter import everstep_rank_page as layout
 from everstep.rank.interpreter.everstep_rank_page import NoPageError, Page
 from everstep_common.clock import boot_ns
-from everstep_common.reports.own_work import OwnWork
-from everstep_common.trainer_messages import Paused
+from everstep_common.own_work import OwnWork
+from everstep_common.rank_messages import Paused
 
 # A name is cut to this length.
 _NAME_MAX = 40

@@ -8,6 +8,7 @@ import grpc
 
 from everstep_common.clock import Stamp
 from everstep_common.orders import TimeRequest
+from everstep_common.quantities import NUMBER_MAX
 from everstep_common.reports import (
     GoingAway,
     Inventory,
@@ -20,7 +21,6 @@ from everstep_common.reports import (
     SampleBatch,
     TimeReply,
 )
-from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
 from everstep_controller.api.fleet.node_questions import NodeQuestions

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everstep.rank.interpreter import everstep_rank_page as page
+from everstep_common import quantities as q
 from everstep_common.hangs.reports.rank_report import PAUSED
+from everstep_common.own_work import PACKED_MAX
 from everstep_common.printable import printable
-from everstep_common.reports import quantities as q
-from everstep_common.reports.own_work import PACKED_MAX
 from everstep_common.sealed_memory import SIZE_SEALS
 
 # Memory is mapped from places that are multiples of this.

@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from everstep_common.bounds import Bytes, Digest, Integer, Items, Name, Opaque, Text
-from everstep_common.reports.own_work import PACKED_MAX
+from everstep_common.own_work import PACKED_MAX
 
 # Steps and generations name folders of up to 18 digits; this also leaves room to count on.
 NUMBER_MAX = 10**18 - 1
