@@ -149,8 +149,8 @@ class KernelDetector:
             self.ports.note_line(line.text)
             return None, False
         rule, judgement = answer
-        told = self.ports.at_device(judgement) if rule.of_port else judgement
-        return told, not rule.of_anybody
+        told = self.ports.at_device(judgement) if rule.address_is_port else judgement
+        return told, not rule.user_forgeable
 
     def _repeated(self, finding: Finding, line: KernelLine, now: Moment) -> Finding | None:
         at_ns = now.boot_ns if line.boot_ns is None else line.boot_ns

@@ -55,12 +55,12 @@ class LineRule:
     # In the first minutes of a boot, when devices come up: only told.
     usual_at_boot: bool = False
     # The address in the line is that of a port; the device behind it is what has the fault.
-    of_port: bool = False
+    address_is_port: bool = False
     # The kernel writes it of a program, and begins with its name.
-    of_program: bool = False
+    logged_by_program: bool = False
     # A user can have it written as often as wanted, of devices in a namespace of its own: told, and
     # however often it comes, no more than that.
-    of_anybody: bool = False
+    user_forgeable: bool = False
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -70,7 +70,7 @@ class LineRule:
     def judge(self, line: KernelLine) -> Judgement | None:
         """Return what the line says, if the pattern is in it."""
         match = self.pattern.search(line.text)
-        if match is None or not is_the_kernels(match, of_program=self.of_program):
+        if match is None or not is_the_kernels(match, logged_by_program=self.logged_by_program):
             return None
         words = {name: text or "" for name, text in match.groupdict().items()}
         if "pci" in words:
