@@ -25,7 +25,7 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_history import (
     XidHistory,
 )
 from everstep_agent.detectors.kernel.rules.line import KernelLine
-from everstep_agent.detectors.kernel.rules.rule import EVIDENCE_CHARS, gravest
+from everstep_agent.detectors.kernel.rules.rule import EVIDENCE_CHARS, more_severe
 from everstep_common.judging.condition import MINUTE_NS
 from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
@@ -100,7 +100,7 @@ class XidDetector:
             return self._repeats(event, line, now)
         finding = self._finding(event, line, verdict, gpu)
         # A milder Xid that follows a graver one does not replace the graver one's open finding.
-        return [Faulty(gravest(finding, self.standing(finding.key)))]
+        return [Faulty(more_severe(finding, self.standing(finding.key)))]
 
     def _verdict(self, event: XidEvent, gpu: _Gpu, truth: DriverTruth, now: Moment) -> Verdict:
         row = self._tables.xids.row(event.code, truth.branch)

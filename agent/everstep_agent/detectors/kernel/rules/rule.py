@@ -16,7 +16,7 @@ _IMAGE = re.compile(r"loop\d")
 _SEVERITIES, _ACTIONS = list(Severity), list(SuggestedAction)
 
 
-def gravest(finding: Finding, known: Finding | None) -> Finding:
+def more_severe(finding: Finding, known: Finding | None) -> Finding:
     """Return the finding that is open under the same key, unless the new one is graver.
 
     A storm of different lines about one component is one piece of news.
@@ -131,7 +131,7 @@ class LineRules:
         return iter(self._rules)
 
 
-class Sieve:
+class LinePrefilter:
     """Filter for the few lines of many in which one of the needles is."""
 
     def __init__(self, needles: Iterable[str]) -> None:
@@ -146,7 +146,7 @@ class Sieve:
         """Return whether a needle is in the text."""
         return any(needle in text for needle in self._needles)
 
-    def sift(self, texts: Sequence[str]) -> list[int]:
+    def select(self, texts: Sequence[str]) -> list[int]:
         """Return the places of the texts that have a needle.
 
         All of them are searched as one text first: a search for 190 needles costs a line of a
