@@ -123,7 +123,7 @@ class KernelLogSource:
         self.open_findings: Callable[[], Sequence[BookEntry]] = lambda: ()
         # Returns what the driver says now, or nothing when it does not answer within milliseconds.
         self.ask_gpus: Callable[[], Awaitable[GpusReading | None]] = _nobody
-        self._detector.standing = self._standing
+        self._detector.open_finding = self._open_finding
 
     @property
     def xids(self) -> Counter[int]:
@@ -208,7 +208,7 @@ class KernelLogSource:
         given = self._settings
         return judge_by_driver(self.open_findings(), reading, given.tables, given.overrides, now)
 
-    def _standing(self, key: FindingKey) -> Finding | None:
+    def _open_finding(self, key: FindingKey) -> Finding | None:
         known = (known.finding for known in self.open_findings() if known.finding.key == key)
         return next(known, None)
 

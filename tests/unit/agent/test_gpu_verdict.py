@@ -51,7 +51,7 @@ class Story:
         self.history = history or XidHistory()
         settings = XidSettings(_TABLES, overrides or {}, self.history)
         self.detector = KernelDetector(settings)
-        self.detector.standing = self.open
+        self.detector.open_finding = self.open
         self.book = FindingBook(CONDITIONS)
         self.sent = 0
 

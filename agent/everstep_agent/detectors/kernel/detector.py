@@ -89,9 +89,9 @@ class KernelDetector:
         self._rules = settings.rules
         self._prefilter = PREFILTER if settings.rules is RULES else prefilter_for(settings.rules)
         self._xids = XidDetector(settings.tables, settings.overrides, settings.history)
-        self._xids.standing = self._known
+        self._xids.open_finding = self._known
         # Returns the finding that is open under a key; wired to the agent's book of open findings.
-        self.standing: Callable[[FindingKey], Finding | None] = lambda _: None
+        self.open_finding: Callable[[FindingKey], Finding | None] = lambda _: None
         self._said: dict[FindingKey, Finding | None] = {}
         self._named_gpu = ""
         self._repeats = Repeats()
@@ -168,7 +168,7 @@ class KernelDetector:
         return None
 
     def _known(self, key: FindingKey) -> Finding | None:
-        return self._said[key] if key in self._said else self.standing(key)
+        return self._said[key] if key in self._said else self.open_finding(key)
 
 
 def _without_repeats(found: Sequence[Interesting]) -> Iterator[Interesting]:

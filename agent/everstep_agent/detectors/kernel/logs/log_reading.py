@@ -180,7 +180,7 @@ class LogReading:
         known: Mapping[FindingKey, Finding] = {}
         if event is not None and event.code == 154:
             known = node.fatal_xids
-        node.detector.standing = known.get
+        node.detector.open_finding = known.get
         judgements = node.detector.judge([Interesting(kernel_line, event)], DriverTruth(), node.now)
         for judgement in judgements:
             self._keep(judgement, number, line)

@@ -17,7 +17,7 @@ _SEVERITIES, _ACTIONS = list(Severity), list(SuggestedAction)
 
 
 def more_severe(finding: Finding, known: Finding | None) -> Finding:
-    """Return the finding that is open under the same key, unless the new one is graver.
+    """Return the finding that is open under the same key, unless the new one is more severe.
 
     A storm of different lines about one component is one piece of news.
     """
