@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.told_by_nodes import NodeTold, read_all
+from everstep_common.hangs.node_reports import NodeTold, read_all
 from everstep_controller.hangs.evidence import read_told
 from everstep_controller.runtime.judge_process import judge_file, let_controller_first
 from everstep_controller.slow.lateness.arrivals import NodeClock
