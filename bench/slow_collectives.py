@@ -19,8 +19,8 @@ from everstep_common.hangs.node_reports import NodeTold, read_all
 from everstep_common.hangs.reports.members import members_text
 from everstep_common.hangs.reports.rank_report import GroupReport, RankHangReport
 from everstep_common.hangs.reports.recent_collectives import Sample, recent_of
-from everstep_controller.slow.lateness.collective_finding import CollectiveFinding
-from everstep_controller.slow.lateness.late_ranks import find_late
+from everstep_controller.slow.collective_arrival.collective_finding import CollectiveFinding
+from everstep_controller.slow.collective_arrival.late_ranks import find_late
 
 _RANKS, _EACH = 16_384, 8
 _STEPS, _MADE_RANKS = 65, 64
