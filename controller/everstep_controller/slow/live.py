@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from everstep_common.own_work import MICROSECONDS, STEP_BITS, STEPS
+from everstep_common.compute_time import MICROSECONDS, STEP_BITS, STEPS
 from everstep_common.printable import printable
 from everstep_common.reports import RankColumns
 from everstep_controller.core.model.slowness import SlowPart
