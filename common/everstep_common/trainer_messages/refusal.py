@@ -1,4 +1,4 @@
-"""Refusals: what launchers and training processes are told that are not let in."""
+"""Refusals: the answers to launchers and training processes that are not let in."""
 
 from dataclasses import dataclass
 
