@@ -23,6 +23,7 @@ NAMES = (
     "file_servers",
     "machine",
     "fabric_manager",
+    "daemons",
 )
 
 
