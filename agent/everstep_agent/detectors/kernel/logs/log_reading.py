@@ -18,6 +18,7 @@ from everstep_agent.detectors.kernel.logs.log_formats import (
 )
 from everstep_agent.detectors.kernel.logs.log_records import LogRecords
 from everstep_agent.detectors.kernel.logs.log_records import NumberedLine as NumberedLine
+from everstep_agent.detectors.kernel.rules.builtin import DAEMONS
 from everstep_agent.detectors.kernel.rules.line import KernelLine
 from everstep_agent.detectors.kernel.rules.rule import Sieve
 from everstep_common.judging.findings import Finding, FindingKey, Severity
@@ -29,7 +30,7 @@ _BROKEN = re.compile(r"NVRM: Xid(?: \([^)]{0,80}\)?:?)?\s*$")
 _SECOND_NS = 10**9
 # Programs whose words count as a driver's do: they manage the switches between GPUs, look after
 # disks, and serve files.
-_DAEMONS = frozenset({"nv-fabricmanager", "smartd", "mmfs"})
+_DAEMONS = DAEMONS | {"nv-fabricmanager"}
 # A log with more different things in it than this is not read to its end by anybody.
 _DIFFERENT_MAX = 10_000
 _HOSTS_MAX = 10_000
