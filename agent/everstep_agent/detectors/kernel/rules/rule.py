@@ -153,7 +153,7 @@ class Sieve:
     def sift(self, texts: Sequence[str]) -> list[int]:
         """Return the places of the texts that have a needle.
 
-        All of them are searched as one text first: a search for 220 needles costs a line of a
+        All of them are searched as one text first: a search for 210 needles costs a line of a
         flood four microseconds then.
         """
         if len(texts) < 2:
