@@ -174,6 +174,14 @@ def _agent() -> Iterator[CallSite]:
         "the open findings of the last agent cannot be read: %s",
         *(_N, _RESTARTED),
     )
+    yield CallSite(
+        f"{a}monitoring.findings",
+        "this agent does not know the conditions %s",
+        *(
+            _N,
+            "only a site that took a table of its rules away, or an older agent, reads such a book",
+        ),
+    )
     yield CallSite(f"{a}monitoring.findings", "raised %s on %s: %s", _R, "it is a finding")
     yield CallSite(
         f"{a}monitoring.memory", "the counters of the last agent cannot be read: %s", _N, _RESTARTED
