@@ -28,7 +28,7 @@ from everstep_agent.detectors.kernel.rules.builtin import (
     FABRIC_MANAGER_RULES,
     RULES,
 )
-from everstep_agent.detectors.kernel.rules.rule import LineRules, Sieve
+from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_file import FileLog, kernel_lines
@@ -325,11 +325,11 @@ def _messages(texts: Sequence[str]) -> Iterator[KernelLine]:
     return (KernelLine(text) for text in texts)
 
 
-_DAEMON_SIEVE = Sieve(DAEMON_RULES.needles)
+_DAEMON_PREFILTER = LinePrefilter(DAEMON_RULES.needles)
 
 
 def _daemon_messages(texts: Sequence[str]) -> Iterator[KernelLine]:
-    for place in _DAEMON_SIEVE.sift(texts):
+    for place in _DAEMON_PREFILTER.select(texts):
         line = LogFormats().read(texts[place])
         # GPFS's own log names no program.
         if not line.program or line.program in DAEMONS:
