@@ -28,7 +28,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.job import Members
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.state import State
-from everstep_controller.journal import progress_columns
+from everstep_controller.journal import flat_nodes, progress_columns
 
 # Typed as Any: which reports there are is known only at run time.
 _REPORTED: Any = Reported
@@ -183,7 +183,7 @@ def decode_state(body: bytes) -> State:
         raise UnreadableError(f"snapshot: {error}") from error
 
 
-# --- settings in the words of older versions ------------------------------------------------------
+# --- what older versions wrote: settings in other words, nodes without values ---------------------
 
 # The modes of single conditions, now three lists; and the names of the drivers, now the event's.
 _MODES, _DRIVERS = "condition_modes", "isolation_drivers"
@@ -198,20 +198,20 @@ _DECIDED_WITHOUT = {
     "spare_check_interval_ns": 0,
     "stall_timeout_ns": 0,
 }
-
-
-class _WithSettings(msgspec.Struct):
-    settings: msgspec.Raw = msgspec.Raw(b"{}")
+_NOTHING = msgspec.Raw(b"{}")
 
 
 def _current_state(body: bytes) -> bytes:
-    """Return a state whose settings are in this version's words, without decoding the rest."""
-    stored = bytes(msgspec.json.decode(body, type=_WithSettings).settings)
-    settings = msgspec.json.decode(stored, type=dict[str, Any])
-    current = _current_settings(settings)
-    if not settings or current == settings:
-        return body
-    return body.replace(stored, _ENCODER.encode(current), 1)
+    """Return a state in this version's words and values, without decoding what has them."""
+    parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    nodes = parts.get("nodes", _NOTHING)
+    settings = msgspec.json.decode(parts.get("settings", _NOTHING), type=dict[str, Any])
+    current: dict[str, msgspec.Raw] = {}
+    if flat_nodes.are_flat(nodes):
+        current["nodes"] = msgspec.Raw(flat_nodes.nest(nodes))
+    if settings and settings != _current_settings(settings):
+        current["settings"] = msgspec.Raw(_ENCODER.encode(_current_settings(settings)))
+    return _ENCODER.encode(parts | current) if current else body
 
 
 def _current_settings_event(body: bytes) -> bytes:

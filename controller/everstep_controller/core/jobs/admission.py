@@ -67,7 +67,7 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
         identity.refuse_launcher(turn, event.job, node, refusal)
         return
     job = _job_of(turn, event)
-    state.nodes[node].refusals.pop(event.job, None)
+    state.nodes[node].jobs.refusals.pop(event.job, None)
     if refusal := _refusal(job, event):
         identity.refuse_launcher(turn, event.job, node, refusal)
         return

@@ -16,7 +16,8 @@ from everstep_controller.core.model.job import (
     Planned,
     PlannedKind,
 )
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.catalogue import Recoverable
@@ -53,7 +54,10 @@ def _state() -> State:
     state = State()
     for name in NODES:
         state.nodes[name] = NodeRecord(
-            name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
+            name,
+            NodeState.HEALTHY,
+            liveness=NodeLiveness(connected=True),
+            spec=NodeSpec(bulk_address=f"{name}:1", domain=name),
         )
     return state
 
@@ -125,7 +129,7 @@ def _step_is_written_alone(job: JobRecord) -> Snapshots:
     job.lineage.recoverable_step, job.lineage.last_step = 4, 199
     job.planned = Planned(PlannedKind.DRAIN, "people", "a test", 1, 0, 200)
     snapshots = Snapshots(job)
-    snapshots.state.nodes["b"].silence.doubt = "its agent is away"
+    snapshots.state.nodes["b"].liveness.silence.doubt = "its agent is away"
     return snapshots
 
 
