@@ -97,7 +97,6 @@ class Bench:
             JobSpec(
                 uid=0, token_sha256="", nodes_min=nodes, nodes_max=nodes, processes_per_node=RANKS
             ),
-            created_ns=0,
             ledger=Ledger(0),
             state=JobState.RUNNING,
             generation=Generation(1, Members(self.names)),

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from everstep_common.judging.findings import Mode
-from everstep_common.reports import RANK_REPORTS, RankReport
+from everstep_common.reports import RANK_REPORTS, Phase, RankReport
 from everstep_controller.core.accounting.committed_steps import (
     CommittedStep,
     CommittedSteps,
@@ -25,7 +25,7 @@ from everstep_controller.core.events import (
     Reported,
     SettingsApplied,
 )
-from everstep_controller.core.model.job import Members
+from everstep_controller.core.model.job import MemberPhases, Members
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import flat_nodes, progress_columns
@@ -58,6 +58,8 @@ def _restored(kind: type, stored: Any) -> object:  # noqa: ANN401 - whatever sta
     """Return the value again; reports of kinds that this version does not know are left out."""
     if kind is Members:
         return Members(stored)
+    if kind is MemberPhases:
+        return MemberPhases(msgspec.convert(stored, dict[str, Phase]))
     if kind is CommittedSteps:
         return _restored_steps(stored)
     if kind is RankReports:

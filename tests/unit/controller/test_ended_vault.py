@@ -46,7 +46,6 @@ class World:
             id="train-1",
             name="train",
             spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
-            created_ns=0,
             ledger=Ledger(0),
             state=JobState.RUNNING,
             generation=Generation(generation, members=Members(["a", "b"])),

@@ -36,7 +36,6 @@ def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
         "j-5",
         "j",
         JobSpec(uid=1, token_sha256="t", nodes_min=1, nodes_max=1),
-        created_ns=0,
         ledger=Ledger(0),
         reason="its ranks start",
     )

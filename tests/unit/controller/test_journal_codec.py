@@ -1,5 +1,6 @@
 """Names and shapes under which a journal holds events."""
 
+import copy
 import json
 import random
 import zlib
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.judging.flapping import Flapping
-from everstep_common.reports import RanksWithoutSnapshot
+from everstep_common.reports import Phase, RanksWithoutSnapshot
 from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.core.events import EventBatch, JobProgressed, SettingsApplied
 from everstep_controller.core.model.agents import AgentIdentity, Contender
@@ -292,6 +293,18 @@ def test_a_snapshot_with_flat_records_of_nodes_is_read_into_their_values() -> No
     assert state.index.isolated == ["n2"]
     assert state.paused == {"nodes": '"nodes":{'}
     assert codec.decode_state(codec.encode(state)) == state
+
+
+def test_a_job_is_read_without_what_two_fields_said() -> None:
+    written, job = json.loads(_FLAT)["jobs"]["j-9"], codec.decode_state(_FLAT).jobs["j-9"]
+    assert job.created_ns == written["created_ns"]
+    counts = written["generation"]["phase_counts"]
+    assert {one.value: job.generation.phases.count(one) for one in Phase} == counts
+    now = json.loads(codec.encode(State(jobs={"j": job})))["jobs"]["j"]
+    assert "created_ns" not in now
+    assert now["generation"]["phases"] == written["generation"]["phases"]
+    assert "phase_counts" not in now["generation"]
+    assert copy.deepcopy(job) == job
 
 
 def test_each_field_of_a_flat_record_has_one_place_in_a_value() -> None:

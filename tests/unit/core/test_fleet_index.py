@@ -150,7 +150,7 @@ def test_each_list_is_of_those_nodes_in_the_order_of_names(records: list[NodeRec
 
 def _job(number: int, name: str) -> JobRecord:
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=1, processes_per_node=1)
-    return JobRecord(id=f"{name}-{number}", name=name, spec=spec, created_ns=0, ledger=Ledger(0))
+    return JobRecord(id=f"{name}-{number}", name=name, spec=spec, ledger=Ledger(0))
 
 
 @given(st.lists(st.integers(0, 5)))

@@ -160,7 +160,6 @@ def _new_job(
         id=told or identity.new_id(turn.state, event.job),
         name=event.job,
         spec=_spec_of(event),
-        created_ns=turn.now_ns,
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
         reason=_first_reason(event.report),

@@ -213,7 +213,7 @@ def test_a_plan_takes_them_exactly_where_it_would_have_too_few_without(
 
 def _choose(nodes: list[_Known], members: int, spec: JobSpec, *, last: bool) -> list[str]:
     """Return whom a plan takes of all nodes, or of those that are not its last resorts."""
-    job = JobRecord(id="j-1", name="j", spec=spec, created_ns=0, ledger=Ledger(0))
+    job = JobRecord(id="j-1", name="j", spec=spec, ledger=Ledger(0))
     job.generation.members = Members(f"n{place}" for place in range(members))
     known_nodes: dict[str, NodeRecord] = {}
     for place, known in enumerate(nodes):

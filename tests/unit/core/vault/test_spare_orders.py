@@ -33,7 +33,6 @@ def _job(*launchers: str) -> JobRecord:
         id="train-1",
         name="train",
         spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
-        created_ns=0,
         ledger=Ledger(0),
         state=JobState.RUNNING,
         generation=Generation(_GENERATION, members=Members(["a", "b"])),
