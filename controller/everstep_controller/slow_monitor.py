@@ -123,7 +123,7 @@ class SlowMonitor:
     def _places(self, job: JobRecord) -> LivePlaces:
         nodes = self._runtime.state.nodes
         members = tuple(job.generation.members)
-        domains = tuple(nodes[name].domain if name in nodes else "" for name in members)
+        domains = tuple(nodes[name].spec.domain if name in nodes else "" for name in members)
         return LivePlaces(members, domains, job.spec.processes_per_node)
 
     def _told(self, job: JobRecord) -> dict[int, RankColumns]:

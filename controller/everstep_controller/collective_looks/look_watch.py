@@ -184,7 +184,7 @@ class LookWatch:
         clocks = [self._sessions.clock(name).wall_offset(now_ns) for name in members]
         return LookedAt(
             nodes=members,
-            domains=tuple(nodes[name].domain if name in nodes else "" for name in members),
+            domains=tuple(nodes[name].spec.domain if name in nodes else "" for name in members),
             ranks_per_node=job.spec.processes_per_node,
             offsets_ns=tuple(one.offset_ns if one is not None else 0 for one in clocks),
             uncertainties_ns=tuple(one.uncertainty_ns if one is not None else -1 for one in clocks),

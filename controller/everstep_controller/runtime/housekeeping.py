@@ -100,7 +100,7 @@ class Housekeeping:
         replaced = [
             outbox
             for outbox, node in outboxes.items()
-            if node in nodes and nodes[node].outbox not in ("", outbox)
+            if node in nodes and nodes[node].spec.outbox not in ("", outbox)
         ]
         if replaced:
             await self._try("retention", lambda store: forget_outboxes(store, replaced))

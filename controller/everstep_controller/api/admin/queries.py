@@ -87,7 +87,7 @@ class Queries:
         nodes = [self._node(name)] if name and name != CONTROLLER else []
         if not name:
             nodes = list(self._runtime.state.nodes.values())
-        held = [(node.name, finding) for node in nodes for finding in node.findings.values()]
+        held = [(node.name, finding) for node in nodes for finding in node.health.findings.values()]
         if name in ("", CONTROLLER):
             held += [(CONTROLLER, finding) for finding in self.controller_findings()]
         order = {id(f): i for i, f in enumerate(messages.worst_first(f for _, f in held))}
@@ -222,13 +222,13 @@ def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = 
     """Return the sentence; ``paused`` is why automation for it waits, or empty; ``more`` to say."""
     parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
     if isinstance(subject, NodeRecord):
-        parts += [_claimed(claim, subject.reason) for claim in subject.claims]
-        if subject.deferred:
-            parts.append(f"should be isolated: {subject.deferred}")
+        parts += [_claimed(claim, subject.reason) for claim in subject.isolation.claims]
+        if subject.isolation.deferred:
+            parts.append(f"should be isolated: {subject.isolation.deferred}")
         if failed := no_spare(subject):
             parts.append(failed)
         if subject.doubtful:
-            parts.append(f"doubtful: {subject.silence.doubt}")
+            parts.append(f"doubtful: {subject.liveness.silence.doubt}")
     if isinstance(subject, JobRecord) and subject.planned is not None:
         parts.append(describe(subject, subject.planned))
     parts.extend(more)
