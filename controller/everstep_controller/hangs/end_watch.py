@@ -26,11 +26,11 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.jobs.orders import needs_look
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import judge_look
+from everstep_controller.inspection.evidence import HangEvidence
+from everstep_controller.inspection.hang_judgement import judge_hang
+from everstep_controller.inspection.judge_process import JudgeError
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
-from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -162,7 +162,7 @@ class EndWatch:
         """
         file = await asyncio.to_thread(self._evidence.write, told)
         try:
-            look = await judge_look(file, self._runtime.now_ns())
+            look = await judge_hang(file, self._runtime.now_ns())
             found = _told(look.verdict)
             if found[0]:
                 self._evidence.keep(file)

@@ -17,8 +17,6 @@ from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.timers import TimerKind
-from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import judge_look
 from everstep_controller.hangs.stall_looks import (
     FIRST_PAUSE_S,
     Known,
@@ -30,10 +28,12 @@ from everstep_controller.hangs.stall_looks import (
     stall_of,
     word_of,
 )
+from everstep_controller.inspection.evidence import HangEvidence
+from everstep_controller.inspection.hang_judgement import judge_hang
+from everstep_controller.inspection.judge_process import JudgeError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.fold import TakenEvent
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
-from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -147,7 +147,7 @@ class HangWatch:
         now_ns = self._runtime.now_ns()
         file = await asyncio.to_thread(self._evidence.write, told)
         try:
-            known.streak = follow(known.streak, await judge_look(file, now_ns))
+            known.streak = follow(known.streak, await judge_hang(file, now_ns))
             self._failures.clear(JudgeName.HANG, stall[0])
             job = self._stalled(stall)
             if job is not None and is_news_of(job, known, now_ns):

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from everstep_common.round_robin import RoundRobinSemaphore
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.api.fleet.sessions import Sessions
-from everstep_controller.collective_looks.look_judge import LookedAt, judge_look
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.planned.restarts import usual_step_ns
-from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
+from everstep_controller.inspection.evidence import HangEvidence
+from everstep_controller.inspection.judge_process import JudgeError
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
-from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.lateness.collective_finding import SeenLook
 
@@ -44,7 +44,7 @@ _Watched = tuple[str, int]
 
 
 @dataclass(slots=True)
-class LookPace:
+class CollectivePace:
     """When a generation is to be looked at: once, and again while it is slower than it was."""
 
     # When it was looked at last, also in vain; whether anything was seen; its steps at best.
@@ -67,12 +67,12 @@ class LookPace:
 class _Known:
     """What is known of a generation: the newest look, and the one that is being taken."""
 
-    pace: LookPace = field(default_factory=LookPace)
+    pace: CollectivePace = field(default_factory=CollectivePace)
     seen: SeenLook | None = None
     task: "asyncio.Task[None] | None" = None
 
 
-class LookWatch:
+class CollectiveWatch:
     """Looks at the collectives of running jobs, and keeps what the newest look at each told."""
 
     def __init__(
@@ -165,7 +165,7 @@ class LookWatch:
                 looked_at = self._looked_at(job)
                 file = await asyncio.to_thread(self._evidence.write, told)
                 try:
-                    finding = await judge_look(file, looked_at)
+                    finding = await judge_collectives(file, looked_at)
                 finally:
                     file.unlink(missing_ok=True)
                 self._failures.clear(JudgeName.COLLECTIVES, job.id)

@@ -1,19 +1,13 @@
-"""Judge of collective looks: a process of its own tells who comes last, over thousands of ranks.
+"""Collective judgement: which rank comes last to collectives, by what ranks told of the newest."""
 
-``python -m everstep_controller.collective_looks.look_judge FILE``; where the ranks run, and the
-clocks of their nodes, come on standard input.
-"""
-
-import gc
 import json
-import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.told_by_nodes import NodeTold, read_all
-from everstep_controller.hangs.evidence import read_told
-from everstep_controller.runtime.judge_process import judge_file, let_controller_first
+from everstep_controller.inspection.judge_process import judge_file
 from everstep_controller.slow.lateness.arrivals import NodeClock
 from everstep_controller.slow.lateness.collective_finding import CollectiveFinding
 from everstep_controller.slow.lateness.late_ranks import find_late
@@ -43,29 +37,16 @@ class LookedAt:
         return {node: NodeClock(offset, off) for node, offset, off in told if off >= 0}
 
 
-async def judge_look(file: Path, looked_at: LookedAt) -> CollectiveFinding:
+async def judge_collectives(file: Path, looked_at: LookedAt) -> CollectiveFinding:
     """Return what a look tells that was written to a file. Raises JudgeError."""
-    told = json_text(looked_at).encode()
-    return await judge_file(__name__, file, _read_finding, told)
+    return await judge_file("collectives", file, _read_finding, json_text(looked_at))
 
 
 def _read_finding(printed: bytes) -> CollectiveFinding:
     return from_json(CollectiveFinding, json.loads(printed))
 
 
-def find(told: list[NodeTold], looked_at: LookedAt) -> CollectiveFinding:
-    """Return what a look tells."""
-    return find_late(read_all(told).reports, looked_at.places, looked_at.clocks)
-
-
-def main() -> int:
-    """Print what a look tells."""
-    let_controller_first()
-    gc.disable()  # nothing is in a circle, and the process ends soon
-    looked_at = from_json(LookedAt, json.load(sys.stdin))
-    print(json_text(find(list(read_told(Path(sys.argv[1]))), looked_at)))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def find(told: Iterable[NodeTold], besides: str) -> str:
+    """Return what a look tells, as JSON: what the judge prints."""
+    looked_at = from_json(LookedAt, json.loads(besides))
+    return json_text(find_late(read_all(told).reports, looked_at.places, looked_at.clocks))
