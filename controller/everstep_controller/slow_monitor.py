@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from everstep_common.printable import printable
+from everstep_common.printable import brief
 from everstep_common.reports import RankColumns
 from everstep_controller.core.events import SlowJudged
 from everstep_controller.core.jobs.lifecycle import STEPPING
@@ -30,8 +30,6 @@ _FRESH_NS = 30 * 10**9
 _CHANGES_EVERY_NS = 60 * 10**9
 # Where a judge broke, the next one begins after this long, with nothing learned.
 _AGAIN_NS = 60 * 10**9
-# Of a verdict, what fits a line of `everstep events`.
-_SENTENCE_MAX = 500
 
 # Job and generation.
 _Watched = tuple[str, int]
@@ -145,4 +143,4 @@ def _sentence(parts: Sequence[SlowPart]) -> str:
     if not parts:
         return "nobody makes the others wait any more"
     more = f"; and {len(parts) - 1} more" if len(parts) > 1 else ""
-    return printable(parts[0].sentence)[:_SENTENCE_MAX] + more
+    return brief(parts[0].sentence) + more

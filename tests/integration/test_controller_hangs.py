@@ -215,6 +215,35 @@ def test_who_sits_before_the_launcher_reads_that_the_job_stands_still_and_that_i
     assert again == "train is running: its ranks go on"
 
 
+def test_a_generation_that_ended_because_ranks_gave_up_is_asked_about_and_who_did_not_come_is_told(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> tuple[int, str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            exited = fleet_pb2.RankExited(
+                generation=1,
+                rank=0,
+                exit_code=1,
+                kind="collective_timeout",
+                exception="RuntimeError: Timed out waiting 5000ms for recv operation to complete",
+            )
+            await agent.record(7, rank_exited=exited)
+            assert (await agent.order("stop_generation")).stop_generation.look
+            asked = (await agent.wait_for("inspect")).inspect
+            reports = (_report(ProcessState.STOPPED),)
+            told = fleet_pb2.RanksInspected(inspection_id=asked.inspection_id, reports=reports)
+            await agent.send(inspected=told)
+            return asked.generation, (await agent.wait_for("tell_launcher")).tell_launcher.text
+
+    generation, sentence = asyncio.run(scenario())
+    assert generation == 1
+    assert sentence.startswith("train: why generation 1 ended: ")
+    assert "Its process is stopped" in sentence
+    assert len(list((tmp_path / "journal.hangs").iterdir())) == 1
+
+
 def test_who_sits_before_the_launcher_reads_who_did_not_come_to_an_operation_that_timed_out(
     tmp_path: Path,
 ) -> None:
