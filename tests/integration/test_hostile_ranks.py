@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from everstep.hang_command import main as look
-from everstep.launch.hangs.look_service import LookService
-from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
-from everstep.launch.hangs.reading import Reading
+from everstep.launch.inspection.look_service import LookService
+from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
+from everstep.launch.inspection.reading import Reading
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.judging.judge import judge

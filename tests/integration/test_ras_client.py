@@ -4,9 +4,9 @@ import selectors
 
 import pytest
 
-from everstep.launch.hangs.question import Answer, Question, RankAsked
-from everstep.launch.hangs.reading import Reading
-from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse, ask_ras
+from everstep.launch.inspection.question import Answer, Question, RankAsked
+from everstep.launch.inspection.reading import Reading
+from everstep.launch.inspection.sources.ras_client import RasSettings, RasUse, ask_ras
 from everstep.launch.selector_loop import call_ready
 from everstep_common.hangs.ras_answer import RasError
 from everstep_common.hangs.reports.rank_report import (

@@ -14,11 +14,11 @@ from pathlib import Path
 from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
-from everstep.launch.hangs.end_evidence import EndEvidence, EvidencePlaces
-from everstep.launch.hangs.inspected import inspected
-from everstep.launch.hangs.look_service import LookService
-from everstep.launch.hangs.question import Answer
-from everstep.launch.hangs.rank_files import RankFiles, rank_notes
+from everstep.launch.inspection.end_evidence import EndEvidence, EvidencePlaces
+from everstep.launch.inspection.inspected import inspected
+from everstep.launch.inspection.look_service import LookService
+from everstep.launch.inspection.question import Answer
+from everstep.launch.inspection.rank_files import RankFiles, rank_notes
 from everstep.launch.link import LaunchLink, not_understood
 from everstep.launch.membership import Departure, join_message
 from everstep.launch.output.terminal import Terminal

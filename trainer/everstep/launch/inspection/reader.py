@@ -20,8 +20,8 @@ def main(paths: list[str]) -> None:
     sys.path[:0] = paths
     import json
 
-    from everstep.launch.hangs.question import LINE_MAX, Question, RankAsked
-    from everstep.launch.hangs.rank_reader import RankReader
+    from everstep.launch.inspection.question import LINE_MAX, Question, RankAsked
+    from everstep.launch.inspection.rank_reader import RankReader
     from everstep_common.codec import from_json, json_text
 
     question = from_json(Question, json.loads(sys.stdin.readline()))

@@ -11,22 +11,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
-from everstep.launch.hangs.rank_files import Marker, marker, rank_process
-from everstep.launch.hangs.sources import (
+from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
+from everstep.launch.inspection.rank_files import Marker, marker, rank_process
+from everstep.launch.inspection.sources import (
     libraries,
     native_stacks,
     open_files,
     process_look,
     python_stacks,
 )
-from everstep.launch.hangs.sources.dump_files import report_of_files
-from everstep.launch.hangs.sources.gil_wait import LOOKS_S, ThreadLook, thread_look, waits_for_gil
-from everstep.launch.hangs.sources.process_look import GoneError, ProcessLook
-from everstep.launch.hangs.sources.rank_calls import noted_calls
-from everstep.launch.hangs.sources.ras_client import ask_ras
-from everstep.launch.hangs.sources.recorders import read_recorders
-from everstep.launch.hangs.sources.worker_server import (
+from everstep.launch.inspection.sources.dump_files import report_of_files
+from everstep.launch.inspection.sources.gil_wait import (
+    LOOKS_S,
+    ThreadLook,
+    thread_look,
+    waits_for_gil,
+)
+from everstep.launch.inspection.sources.process_look import GoneError, ProcessLook
+from everstep.launch.inspection.sources.rank_calls import noted_calls
+from everstep.launch.inspection.sources.ras_client import ask_ras
+from everstep.launch.inspection.sources.recorders import read_recorders
+from everstep.launch.inspection.sources.worker_server import (
     NoAnswerError,
     SilentError,
     StrangerError,

@@ -11,9 +11,9 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
-from everstep.launch.hangs.rank_pages import RankFacts
-from everstep.launch.hangs.reading import PATIENT_S, Reading, py_spy, unread
+from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
+from everstep.launch.inspection.rank_pages import RankFacts
+from everstep.launch.inspection.reading import PATIENT_S, Reading, py_spy, unread
 from everstep_common.codec import json_text
 
 SOCKET = "look.sock"
