@@ -8,6 +8,7 @@ The judge is outside the core; what enters it is one journaled sentence, and the
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 
@@ -35,7 +36,7 @@ from everstep_controller.runtime.runtime import Runtime
 logger = logging.getLogger(__name__)
 
 _NODES_MAX = 16
-# Of more generations that end at once, the oldest are not asked about.
+# Of more generations that end at once, the oldest of the user with most are not asked about.
 _WAITING_MAX = 256
 
 
@@ -46,6 +47,11 @@ class _Ended:
     job: str
     generation: int
     members: tuple[str, ...]
+    user: int
+
+
+# Looks that are asked for, with their users; the oldest first.
+Looks = list[tuple[int, asyncio.Task[None]]]
 
 
 class EndWatch:
@@ -78,21 +84,23 @@ class EndWatch:
 
     async def run(self) -> None:
         """Ask about each until cancelled."""
-        looks: list[asyncio.Task[None]] = []
+        looks: Looks = []
         async with asyncio.TaskGroup() as group:
             while True:
                 ended = await self._ended.get()
-                looks = [one for one in looks if not one.done()]
-                for oldest in looks[: -_WAITING_MAX + 1]:
-                    oldest.cancel()
-                looks.append(group.create_task(self._look(ended), name=f"end of {ended.job}"))
+                looks = [one for one in looks if not one[1].done()]
+                if len(looks) >= _WAITING_MAX:
+                    give_up_oldest(looks)
+                look = group.create_task(self._look(ended), name=f"end of {ended.job}")
+                looks.append((ended.user, look))
 
     def _note(self, job: JobRecord) -> None:
         known = self._runtime.state.jobs
         self._asked = {name: number for name, number in self._asked.items() if name in known}
         self._asked[job.id] = job.generation.number
         members = tuple(job.generation.members)
-        self._ended.put_nowait(_Ended(job.id, job.generation.number, members))
+        ended = _Ended(job.id, job.generation.number, members, job.spec.uid)
+        self._ended.put_nowait(ended)
 
     async def _look(self, ended: _Ended) -> None:
         job = self._known(ended)
@@ -121,6 +129,13 @@ class EndWatch:
             nodes = tuple(ended.members[one] for one in places if one < len(ended.members))
             event = TimeoutJudged(job.id, ended.generation, sentence, nodes[:_NODES_MAX])
             self._runtime.post(event, again=False)
+
+
+def give_up_oldest(looks: Looks) -> None:
+    """Give up the oldest look of the user who has most of them: no other user loses one by that."""
+    ((user, _),) = Counter(one for one, _ in looks).most_common(1)
+    oldest = next(place for place, (one, _) in enumerate(looks) if one == user)
+    looks.pop(oldest)[1].cancel()
 
 
 def jobs_of_exits(event: JournaledEvent) -> tuple[str, ...]:
