@@ -18,6 +18,7 @@ from everstep_controller.inspection.inspector import Inquiry, Inspector, Keep
 from everstep_controller.inspection.scheduler import Purpose
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.lateness.collective_finding import CollectiveFinding, SeenLook
+from everstep_controller.slow.live import LivePlaces
 
 _S = 10**9
 _SWEEP_S = 10.0
@@ -153,13 +154,10 @@ class CollectiveWatch:
         known.pace.has_seen |= finding.tells
 
     def _looked_at(self, job: JobRecord) -> LookedAt:
-        nodes, now_ns = self._runtime.state.nodes, self._runtime.now_ns()
-        members = tuple(job.generation.members)
-        clocks = [self._sessions.clock(name).wall_offset(now_ns) for name in members]
+        places, now_ns = LivePlaces.of(job, self._runtime.state.nodes), self._runtime.now_ns()
+        clocks = [self._sessions.clock(name).wall_offset(now_ns) for name in places.nodes]
         return LookedAt(
-            nodes=members,
-            domains=tuple(nodes[name].domain if name in nodes else "" for name in members),
-            ranks_per_node=job.spec.processes_per_node,
+            places,
             offsets_ns=tuple(one.offset_ns if one is not None else 0 for one in clocks),
             uncertainties_ns=tuple(one.uncertainty_ns if one is not None else -1 for one in clocks),
         )

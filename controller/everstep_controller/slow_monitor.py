@@ -88,7 +88,8 @@ class SlowMonitor:
         key = _watched(job)
         live = self._watched.get(key)
         if live is None:
-            live = self._watched[key] = LiveSlowness(self._places(job))
+            places = LivePlaces.of(job, self._runtime.state.nodes)
+            live = self._watched[key] = LiveSlowness(places)
         step = job.lineage.last_step or 0
         if roles := self._roles(job):
             live.learn_roles(roles)
@@ -117,12 +118,6 @@ class SlowMonitor:
             self._told_ns[key] = now_ns
             event = SlowJudged(job.id, job.generation.number, _sentence(news), news)
             self._runtime.post(event, again=False)
-
-    def _places(self, job: JobRecord) -> LivePlaces:
-        nodes = self._runtime.state.nodes
-        members = tuple(job.generation.members)
-        domains = tuple(nodes[name].domain if name in nodes else "" for name in members)
-        return LivePlaces(members, domains, job.spec.processes_per_node)
 
     def _told(self, job: JobRecord) -> dict[int, RankColumns]:
         """Return what the nodes of a generation told lately, by their place in it."""

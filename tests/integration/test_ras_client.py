@@ -86,7 +86,7 @@ def _read(address: str) -> RankHangReport:
     """Return what a reader program tells of a rank beside which RAS is asked."""
     selector, found = selectors.DefaultSelector(), list[Answer]()
     reading = Reading(selector, found.extend)
-    question = Question(ranks=(), folder="", within_s=0.0, ras=address, pids=_OURS)
+    question = Question(ras=address, pids=_OURS)
     reading.begin(question, [RankAsked(0, 1, ras=True)])
     while reading.under_way:
         call_ready(selector, reading.due_in_s())

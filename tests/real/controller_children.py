@@ -15,6 +15,7 @@ from everstep_controller.inspection import judge
 from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
 from everstep_controller.inspection.evidence import HangEvidence
 from everstep_controller.inspection.hang_judgement import judge_hang
+from everstep_controller.slow.live import LivePlaces
 
 
 async def _judge(folder: Path) -> None:
@@ -22,7 +23,7 @@ async def _judge(folder: Path) -> None:
     stopped = RankHangReport(rank=0, world_size=1, process=ProcessFacts(state=ProcessState.STOPPED))
     file = HangEvidence(folder).write([NodeTold("n0", 0, 1, (json_text(stopped),))])
     assert (await judge_hang(file, 1)).stuck == (0,)
-    await judge_collectives(file, LookedAt(("n0",), ("",), 1, (0,), (1000,)))
+    await judge_collectives(file, LookedAt(LivePlaces(("n0",), ("",), 1), (0,), (1000,)))
 
 
 # By the file that runs as a process.

@@ -254,9 +254,7 @@ def _own(ranks: Sequence[LocalRank]) -> list[RankHangReport]:
     found: list[Answer] = []
     reading = Reading(selector, found.extend)
     question = Question(
-        ranks=(),
         folder=ranks[0].folder,
-        within_s=0.0,
         node=os.uname().nodename,
         world_size=ranks[0].world_size,
         py_spy=py_spy(),

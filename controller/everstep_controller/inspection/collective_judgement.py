@@ -18,22 +18,15 @@ from everstep_controller.slow.live import LivePlaces
 class LookedAt:
     """Where the ranks run, node by node, and what is known of the clocks there."""
 
-    nodes: tuple[str, ...]
-    domains: tuple[str, ...]
-    ranks_per_node: int
+    places: LivePlaces
     # Wall clock minus the controller's timeline, and how far that may be off; -1: not known.
     offsets_ns: tuple[int, ...]
     uncertainties_ns: tuple[int, ...]
 
     @property
-    def places(self) -> LivePlaces:
-        """Return where the ranks run."""
-        return LivePlaces(self.nodes, self.domains, self.ranks_per_node)
-
-    @property
     def clocks(self) -> dict[str, NodeClock]:
         """Return the clocks that are known."""
-        told = zip(self.nodes, self.offsets_ns, self.uncertainties_ns, strict=True)
+        told = zip(self.places.nodes, self.offsets_ns, self.uncertainties_ns, strict=True)
         return {node: NodeClock(offset, off) for node, offset, off in told if off >= 0}
 
 

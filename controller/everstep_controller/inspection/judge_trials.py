@@ -15,10 +15,11 @@ from everstep_controller.inspection.evidence import HangEvidence
 from everstep_controller.inspection.hang_judgement import judge_hang
 from everstep_controller.inspection.judge_process import JudgeError
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
+from everstep_controller.slow.live import LivePlaces
 
 # The agents of a fleet connect first. Then an upgrade below a running controller is found in time.
 _FIRST_S, _AGAIN_S = 15.0, 3600.0
-_NOWHERE = LookedAt(("",), ("",), 1, (0,), (-1,))
+_NOWHERE = LookedAt(LivePlaces(("",), ("",), 1), (0,), (-1,))
 _JUDGED: Mapping[JudgeName, Callable[[Path], Awaitable[object]]] = {
     JudgeName.HANG: lambda file: judge_hang(file, 0),
     JudgeName.COLLECTIVES: lambda file: judge_collectives(file, _NOWHERE),

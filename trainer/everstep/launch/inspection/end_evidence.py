@@ -172,9 +172,6 @@ class EndEvidence:
             if ended or (asks_ras and rank == 0)
         )
         question = Question(
-            ranks=(),
-            folder="",
-            within_s=0.0,
             node=os.uname().nodename,
             world_size=self._kept.world_size,
             dumps=self._prefixes,

@@ -122,9 +122,7 @@ class LookService:
 
     def _question(self, *, recent: bool = False) -> Question:
         return Question(
-            ranks=(),
             folder=str(self._folder or ""),
-            within_s=0.0,
             node=os.uname().nodename,
             recent=recent,
             py_spy="" if recent else py_spy(),

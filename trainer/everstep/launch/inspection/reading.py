@@ -66,7 +66,7 @@ class Reading:
         self._deadline_s = deadline_s
         self._finished = finished
         self._monotonic = monotonic
-        self._question = Question(ranks=(), folder="", within_s=0.0)
+        self._question = Question()
         self._asked: dict[int, RankAsked] = {}
         self._answers: dict[int, Answer] = {}
         self._readers: list[_Reader] = []
