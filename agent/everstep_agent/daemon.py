@@ -14,7 +14,7 @@ from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.user_limits import judge_limited, judge_misused
-from everstep_agent.health.report import FleetWord
+from everstep_agent.health.report import BudgetAnswer
 from everstep_agent.health.service import HealthSockets
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.memory import InjectionMemory
@@ -207,7 +207,7 @@ class Daemon:
             self._node,
             self._findings.book,
             self._refusals,
-            lambda: FleetWord(*word) if (word := self._uplink.budget_word) else None,
+            lambda: BudgetAnswer(*word) if (word := self._uplink.budget_answer) else None,
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._jobs.run(), name="jobs")]

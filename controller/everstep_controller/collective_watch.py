@@ -17,7 +17,10 @@ from everstep_controller.inspection.collective_judgement import LookedAt, judge_
 from everstep_controller.inspection.inspector import Inquiry, Inspector, Keep
 from everstep_controller.inspection.scheduler import Purpose
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.slow.lateness.collective_finding import CollectiveFinding, SeenLook
+from everstep_controller.slow.collective_arrival.collective_finding import (
+    CollectiveFinding,
+    SeenLook,
+)
 from everstep_controller.slow.live import LivePlaces
 
 _S = 10**9

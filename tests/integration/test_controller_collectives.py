@@ -7,7 +7,7 @@ import pytest
 from collective_series import MadeJob, noise
 
 from everstep_common.codec import json_text
-from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
 from everstep_controller.inspection.evidence import HangEvidence
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2

@@ -69,9 +69,7 @@ def answers(folder: Path, *asked: RankAsked, recent: bool = False) -> tuple[Answ
     found: list[Answer] = []
     # Where a busy machine delays the reader itself, that is what the reports would tell.
     reading = Reading(selector, found.extend, deadline_s=20.0)
-    question = Question(
-        folder=str(folder), node="node-1", world_size=4, recent=recent
-    )
+    question = Question(folder=str(folder), node="node-1", world_size=4, recent=recent)
     reading.begin(question, asked)
     while reading.under_way:
         call_ready(selector, reading.due_in_s())

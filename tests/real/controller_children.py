@@ -9,8 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 
 from everstep_common.codec import json_text
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
-from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.inspection import judge
 from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
 from everstep_controller.inspection.evidence import HangEvidence

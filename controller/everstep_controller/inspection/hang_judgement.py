@@ -6,8 +6,8 @@ from pathlib import Path
 
 from everstep_common.codec import from_json, to_json
 from everstep_common.hangs.looks import Look, judge_told
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.verdict import HangVerdict
-from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.inspection.judge_process import judge_file
 
 

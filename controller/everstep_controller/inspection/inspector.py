@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.orders import InspectRanks
 from everstep_common.reports import RanksInspected
 from everstep_controller.core.model.job import JobRecord

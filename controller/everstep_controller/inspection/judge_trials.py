@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from everstep_common.codec import json_text
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import RankHangReport
-from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
 from everstep_controller.inspection.evidence import HangEvidence
 from everstep_controller.inspection.hang_judgement import judge_hang
