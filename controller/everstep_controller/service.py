@@ -23,13 +23,12 @@ from everstep_controller.api.admin.admin_api import AdminApi
 from everstep_controller.api.admin.queries import AdminSources
 from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
-from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.api.server import Endpoint, ListenError, make_server
-from everstep_controller.collective_looks.look_watch import LookWatch
+from everstep_controller.collective_watch import CollectiveWatch
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.events import (
     ClusterNamed,
@@ -49,14 +48,15 @@ from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.hangs.end_watch import EndWatch
-from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.hang_watch import HangWatch
 from everstep_controller.hangs.notices import HangNotices
+from everstep_controller.inspection.evidence import HangEvidence
+from everstep_controller.inspection.inspector import Inspector
+from everstep_controller.inspection.judge_trials import JudgeTrials
 from everstep_controller.journal.damage import verify_log
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.judge_runner import JudgeRunner
-from everstep_controller.judge_trials import JudgeTrials
 from everstep_controller.judging.gpu_samples import GpuSamples
 from everstep_controller.judging.judge import Judge
 from everstep_controller.judging.link_errors import LinkErrors
@@ -188,16 +188,16 @@ class Controller:
         )
         runtime.listen(follower.follow)
         runtime.listen(self._streams.note_event)
-        inspector, evidence = Inspector(questions), HangEvidence(config.hang_evidence)
         failures = self._judge_failures = JudgeFailures(self._state, clock.now_ns, runtime.announce)
+        inspector = Inspector(questions, evidence := HangEvidence(config.hang_evidence), failures)
         self._hangs, self._ends, self._trials = (
-            HangWatch(runtime, inspector, evidence, failures),
-            EndWatch(runtime, inspector, evidence, failures),
+            HangWatch(runtime, inspector),
+            EndWatch(runtime, inspector),
             JudgeTrials(evidence, failures),
         )
         runtime.listen(self._ends.note_event)
         runtime.listen(HangNotices(runtime, sessions).note_event)
-        looks = self._looks = LookWatch(runtime, inspector, evidence, sessions, failures)
+        looks = self._looks = CollectiveWatch(runtime, inspector, sessions)
         self._slow = SlowMonitor(runtime, ranks, failures, looks.roles)
         self._judging = JudgeRunner(
             runtime, sessions, samples, gpus, links, options.judges, failures

@@ -12,7 +12,6 @@ from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, pe
 from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
-from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.fleet.incidents import fleet_incidents, open_incident
@@ -25,6 +24,7 @@ from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
 from everstep_controller.core.planned.swaps import slow_sentences, swap_plan
+from everstep_controller.inspection.inspector import Inspector
 from everstep_controller.journal.ledger_history import LedgerRow, ledger_rows
 from everstep_controller.journal.store import JournalStore
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings

@@ -5,24 +5,23 @@ become slower than it was: that is looked at again after minutes.
 """
 
 import asyncio
-import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
-from everstep_common.round_robin import RoundRobinSemaphore
-from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.api.fleet.sessions import Sessions
-from everstep_controller.collective_looks.look_judge import LookedAt, judge_look
 from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.planned.restarts import usual_step_ns
-from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
-from everstep_controller.runtime.judge_process import JudgeError
+from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
+from everstep_controller.inspection.inspector import Inquiry, Inspector, Keep
+from everstep_controller.inspection.scheduler import Purpose
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
-
-logger = logging.getLogger(__name__)
+from everstep_controller.slow.collective_arrival.collective_finding import (
+    CollectiveFinding,
+    SeenLook,
+)
+from everstep_controller.slow.live import LivePlaces
 
 _S = 10**9
 _SWEEP_S = 10.0
@@ -36,15 +35,13 @@ _SLOWER = 1.1
 _SAME_FOR_NS = 10 * _S
 # Who asks waits no longer; the look goes on, and the next who asks is told.
 _ANSWER_S = 7.0
-# So many jobs are looked at at once; users take turns. So many nodes of each.
-_JOBS_AT_ONCE, _NODES_AT_ONCE = 4, 1024
 
 # Job and generation.
 _Watched = tuple[str, int]
 
 
 @dataclass(slots=True)
-class LookPace:
+class CollectivePace:
     """When a generation is to be looked at: once, and again while it is slower than it was."""
 
     # When it was looked at last, also in vain; whether anything was seen; its steps at best.
@@ -67,29 +64,19 @@ class LookPace:
 class _Known:
     """What is known of a generation: the newest look, and the one that is being taken."""
 
-    pace: LookPace = field(default_factory=LookPace)
+    pace: CollectivePace = field(default_factory=CollectivePace)
     seen: SeenLook | None = None
     task: "asyncio.Task[None] | None" = None
 
 
-class LookWatch:
+class CollectiveWatch:
     """Looks at the collectives of running jobs, and keeps what the newest look at each told."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        inspector: Inspector,
-        evidence: HangEvidence,
-        sessions: Sessions,
-        failures: JudgeFailures,
-    ) -> None:
+    def __init__(self, runtime: Runtime, inspector: Inspector, sessions: Sessions) -> None:
         self._runtime = runtime
         self._inspector = inspector
-        self._evidence = evidence
         self._sessions = sessions
-        self._failures = failures
         self._known: dict[_Watched, _Known] = {}
-        self._turns = RoundRobinSemaphore(_JOBS_AT_ONCE)
 
     def roles(self, job: JobRecord) -> tuple[str, ...]:
         """Return the role of each rank as its process groups show it; () where they show none."""
@@ -157,35 +144,23 @@ class LookWatch:
         known.task = None
 
     async def _look(self, job: JobRecord, known: _Known) -> None:
-        try:
-            async with self._turns.turn(job.spec.uid):
-                if _watched(job) not in self._known or not _may_look(job):
-                    return
-                told = await gather_told(self._inspector.ask_recent(job, _NODES_AT_ONCE))
-                looked_at = self._looked_at(job)
-                file = await asyncio.to_thread(self._evidence.write, told)
-                try:
-                    finding = await judge_look(file, looked_at)
-                finally:
-                    file.unlink(missing_ok=True)
-                self._failures.clear(JudgeName.COLLECTIVES, job.id)
-                known.seen = SeenLook(finding, self._runtime.now_ns())
-                # Ranks that were not yet in step, or had no groups, have told nothing that lasts.
-                known.pace.has_seen |= finding.tells
-        except (JudgeError, OSError) as error:
-            self._failures.note(JudgeName.COLLECTIVES, str(error), job.id)
-        except Exception as error:  # By what ranks told: it must break nothing else.
-            logger.exception("a look at collectives broke")
-            self._failures.note(JudgeName.COLLECTIVES, repr(error), job.id)
+        await self._inspector.judge(
+            Inquiry.now(Purpose.COLLECTIVES, job),
+            lambda file: judge_collectives(file, self._looked_at(job)),
+            partial(self._conclude, known),
+            lambda: _watched(job) in self._known and _may_look(job),
+        )
+
+    async def _conclude(self, known: _Known, finding: CollectiveFinding, _: Keep) -> None:
+        known.seen = SeenLook(finding, self._runtime.now_ns())
+        # Ranks that were not yet in step, or had no groups, have told nothing that lasts.
+        known.pace.has_seen |= finding.tells
 
     def _looked_at(self, job: JobRecord) -> LookedAt:
-        nodes, now_ns = self._runtime.state.nodes, self._runtime.now_ns()
-        members = tuple(job.generation.members)
-        clocks = [self._sessions.clock(name).wall_offset(now_ns) for name in members]
+        places, now_ns = LivePlaces.of(job, self._runtime.state.nodes), self._runtime.now_ns()
+        clocks = [self._sessions.clock(name).wall_offset(now_ns) for name in places.nodes]
         return LookedAt(
-            nodes=members,
-            domains=tuple(nodes[name].spec.domain if name in nodes else "" for name in members),
-            ranks_per_node=job.spec.processes_per_node,
+            places,
             offsets_ns=tuple(one.offset_ns if one is not None else 0 for one in clocks),
             uncertainties_ns=tuple(one.uncertainty_ns if one is not None else -1 for one in clocks),
         )

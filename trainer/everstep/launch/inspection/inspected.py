@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from everstep.launch.hangs.question import Answer
+from everstep.launch.inspection.question import Answer
 from everstep_common.codec import json_text
 from everstep_common.reports.nodes import RANK_REPORT_TEXT_MAX
 from everstep_common.trainer_messages import Inspected

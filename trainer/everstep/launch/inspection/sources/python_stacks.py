@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from everstep.launch.hangs.sources.process_look import SERVER_THREADS
+from everstep.launch.inspection.sources.process_look import SERVER_THREADS
 from everstep.rank.interpreter.everstep_rank_opening import STACKS_SIGNAL
 from everstep_common.hangs.reports.rank_report import StackFrames
 from everstep_common.printable import printable

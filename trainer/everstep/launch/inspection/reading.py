@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from everstep.launch.hangs import reader
-from everstep.launch.hangs.question import LINE_MAX, RANKS_MAX, Answer, Question, RankAsked
+from everstep.launch.inspection import reader
+from everstep.launch.inspection.question import LINE_MAX, RANKS_MAX, Answer, Question, RankAsked
 from everstep_common import codec
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.reports.rank_report import (
@@ -66,7 +66,7 @@ class Reading:
         self._deadline_s = deadline_s
         self._finished = finished
         self._monotonic = monotonic
-        self._question = Question(ranks=(), folder="", within_s=0.0)
+        self._question = Question()
         self._asked: dict[int, RankAsked] = {}
         self._answers: dict[int, Answer] = {}
         self._readers: list[_Reader] = []

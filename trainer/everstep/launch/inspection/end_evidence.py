@@ -12,11 +12,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from everstep.launch.hangs.look_service import LookService
-from everstep.launch.hangs.question import Answer, Question, RankAsked
-from everstep.launch.hangs.reading import DEADLINE_S, Reading
-from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps, remove_exit_dumps
-from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse
+from everstep.launch.inspection.look_service import LookService
+from everstep.launch.inspection.question import Answer, Question, RankAsked
+from everstep.launch.inspection.reading import DEADLINE_S, Reading
+from everstep.launch.inspection.sources.dump_files import (
+    exit_prefix,
+    fresh_dumps,
+    remove_exit_dumps,
+)
+from everstep.launch.inspection.sources.ras_client import RasSettings, RasUse
 from everstep.launch.processes.rank_failure import RankFailure
 from everstep_common.hangs.reports.rank_report import (
     BLIND_MAX,
@@ -168,9 +172,6 @@ class EndEvidence:
             if ended or (asks_ras and rank == 0)
         )
         question = Question(
-            ranks=(),
-            folder="",
-            within_s=0.0,
             node=os.uname().nodename,
             world_size=self._kept.world_size,
             dumps=self._prefixes,

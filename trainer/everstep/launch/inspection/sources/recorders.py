@@ -7,7 +7,7 @@ for CPUs has the second alone, and a torch before 2.10 the first alone.
 import time
 from collections.abc import Mapping
 
-from everstep.launch.hangs.sources.worker_server import (
+from everstep.launch.inspection.sources.worker_server import (
     NoAnswerError,
     NoHandlerError,
     SilentError,

@@ -11,9 +11,9 @@ import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
-from everstep.launch.hangs.rank_pages import RankFacts
-from everstep.launch.hangs.reading import PATIENT_S, Reading, py_spy, unread
+from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
+from everstep.launch.inspection.rank_pages import RankFacts
+from everstep.launch.inspection.reading import PATIENT_S, Reading, py_spy, unread
 from everstep_common.codec import json_text
 
 SOCKET = "look.sock"
@@ -39,8 +39,11 @@ def rank_asked(rank: int, pid: int, seen: Seen | None, facts: RankFacts) -> Rank
     )
 
 
+Told = Callable[[tuple[Answer, ...]], None]
+
+
 class LookService:
-    """The looks at one launcher's ranks: one at a time, for whoever asks."""
+    """The looks at one launcher's ranks: one of a kind at a time, for whoever asks."""
 
     def __init__(
         self,
@@ -63,29 +66,41 @@ class LookService:
         self._waiting: list[socket.socket] = []
         # What the last look saw of each process.
         self._seen: dict[int, Seen] = {}
-        self._told: list[Callable[[tuple[Answer, ...]], None]] = []
+        self._told: list[Told] = []
+        # Looks at ranks that step: only when they enqueued their newest collectives.
+        self._recent = Reading(selector, self._recent_finished)
+        self._recent_told: list[Told] = []
         self._looked_at: list[RankAsked] = []
         self._listener = self._listen()
 
     def pids(self) -> set[int]:
         """Return the processes that read."""
-        return self._reading.pids()
+        return self._reading.pids() | self._recent.pids()
 
     def due_in_s(self) -> float | None:
         """Return after how long `advance` has to be called at the latest, if at all."""
-        return self._reading.due_in_s()
+        waits = (self._reading.due_in_s(), self._recent.due_in_s())
+        return min((wait for wait in waits if wait is not None), default=None)
 
     def advance(self) -> None:
-        """Go on with a look that is under way."""
+        """Go on with the looks that are under way."""
         self._reading.advance()
+        self._recent.advance()
 
-    def ask(self, told: Callable[[tuple[Answer, ...]], None], *, patient: bool = False) -> None:
+    def ask(self, told: Told, *, patient: bool = False) -> None:
         """Look at all ranks that run here now; ``told`` hears what a look that goes on finds.
 
         ``patient``: for a person, who waits longer where the machine is loaded.
         """
         self._told.append(told)
         self._look(patient=patient)
+
+    def ask_recent(self, told: Told) -> None:
+        """Ask them when they enqueued their newest collectives, and nothing else."""
+        self._recent_told.append(told)
+        if not self._recent.under_way:
+            asked = [RankAsked(rank, pid) for rank, pid in sorted(self._ranks().items())]
+            self._recent.begin(self._question(recent=True), asked)
 
     def page(self, rank: int) -> str:
         """Return where the page of a rank of this generation is; "": it has none."""
@@ -98,18 +113,20 @@ class LookService:
             return
         asked = [self._asked(rank, pid) for rank, pid in sorted(self._ranks().items())]
         self._looked_at = asked
-        question = Question(
-            ranks=(),
-            folder=str(self._folder or ""),
-            within_s=0.0,
-            node=os.uname().nodename,
-            py_spy=py_spy(),
-        )
+        question = self._question()
         if why := self._ending():
             self._finished(tuple(unread(one, question, why) for one in asked))
         else:
             within_s = PATIENT_S if patient else 0.0
             self._reading.begin(question, asked, within_s=within_s)
+
+    def _question(self, *, recent: bool = False) -> Question:
+        return Question(
+            folder=str(self._folder or ""),
+            node=os.uname().nodename,
+            recent=recent,
+            py_spy="" if recent else py_spy(),
+        )
 
     def _overtaken(self) -> str:
         """Return why what was read is not told: ranks that their launcher ends hold nobody back."""
@@ -123,6 +140,7 @@ class LookService:
     def close(self) -> None:
         """Answer nobody any more."""
         self._reading.close()
+        self._recent.close()
         for one in (*self._waiting, *((self._listener,) if self._listener else ())):
             one.close()
         self._waiting = []
@@ -154,8 +172,7 @@ class LookService:
     def _finished(self, answers: tuple[Answer, ...]) -> None:
         self._seen = {one.launched_pid: one.seen for one in answers if one.seen}
         if why := self._overtaken():
-            question = Question(ranks=(), folder="", within_s=0.0, node=os.uname().nodename)
-            answers = tuple(unread(one, question, why) for one in self._looked_at)
+            answers = tuple(unread(one, self._question(), why) for one in self._looked_at)
         waiting, self._told = self._told, []
         for told in waiting:
             told(answers)
@@ -166,3 +183,8 @@ class LookService:
                 client.sendall(content)
             client.close()
         self._waiting = []
+
+    def _recent_finished(self, answers: tuple[Answer, ...]) -> None:
+        waiting, self._recent_told = self._recent_told, []
+        for told in waiting:
+            told(answers)

@@ -1,16 +1,11 @@
-"""Judge process: a judge of the controller runs in a process of its own, within a deadline.
-
-``python -m MODULE FILE`` prints what it found of the file.
-"""
+"""Judge process: the judge of what ranks tell runs as a child of the controller, in a deadline."""
 
 import asyncio
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
-
-from everstep_common.process_priority import give_way
 
 logger = logging.getLogger(__name__)
 
@@ -18,40 +13,45 @@ T = TypeVar("T")
 
 # 16,384 ranks take two seconds, and a controller has other work.
 _DEADLINE_S = 60.0
-_NICE = 5
-# proc_pid_oom_score_adj(5): up to 1000, which is killed first of all.
-_OOM_SCORE = 900
+_JUDGE = "everstep_controller.inspection.judge"
 
 
 class JudgeError(Exception):
     """The process of the judge has failed; one sentence."""
 
 
-async def judge_file(
-    module: str,
-    file: Path,
+async def judge_file(kind: str, file: Path, read: Callable[[bytes], T], besides: str = "") -> T:
+    """Return what the judge finds in a file of what nodes told, as read. Raises JudgeError.
+
+    ``besides`` is what a judgement of this kind needs as well.
+    """
+    return await ask_judge((_JUDGE, kind, str(file)), read, besides.encode())
+
+
+async def ask_judge(
+    program: Sequence[str],
     read: Callable[[bytes], T],
     told: bytes = b"",
     deadline_s: float = _DEADLINE_S,
 ) -> T:
-    """Return what a judge prints of a file, in a process of its own, as read. Raises JudgeError.
-
-    ``told`` comes to it on standard input.
-    """
-    printed = await _printed_by(module, file, told, deadline_s)
+    """Return what a module prints that runs as a process with arguments. Raises JudgeError."""
+    printed = await _printed_by(program, told, deadline_s)
     try:
         return await asyncio.to_thread(read, printed)
     except (ValueError, LookupError, TypeError) as error:
         raise JudgeError(f"the judge's answer cannot be read: {error!r}") from error
 
 
-async def _printed_by(module: str, file: Path, told: bytes, deadline_s: float) -> bytes:
-    command = (sys.executable, "-m", module, str(file))
+async def _printed_by(program: Sequence[str], told: bytes, deadline_s: float) -> bytes:
     pipe = asyncio.subprocess.PIPE
     try:
         # What ends the controller from a terminal is no failure of a judge.
         process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True
+            *(sys.executable, "-m", *program),
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            start_new_session=True,
         )
     except OSError as error:
         raise JudgeError(f"the judge cannot be started: {error}") from error
@@ -70,11 +70,5 @@ async def _printed_by(module: str, file: Path, told: bytes, deadline_s: float) -
     if process.returncode:
         raise JudgeError(f"the judge exited {process.returncode}: {last}")
     if last:
-        logger.warning("%s: %s", module, last)
+        logger.warning("%s: %s", program[0], last)
     return out
-
-
-def let_controller_first() -> None:
-    """Let the controller have processors and memory first: what is judged is a job's own word."""
-    for refused in give_way(_NICE, _OOM_SCORE):
-        print(f"a judge competes with the controller: {refused}", file=sys.stderr)

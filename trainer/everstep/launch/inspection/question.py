@@ -57,12 +57,12 @@ class RankAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What one reader is to do."""
+    """What one reader is to do; which ranks, and within which time, `Reading` fills in."""
 
-    ranks: Annotated[tuple[RankAsked, ...], Items(RANKS_MAX)]
+    ranks: Annotated[tuple[RankAsked, ...], Items(RANKS_MAX)] = ()
     # The folder of the ranks' sockets; "": they have none.
-    folder: Annotated[str, Text(4096)]
-    within_s: float
+    folder: Annotated[str, Text(4096)] = ""
+    within_s: float = 0.0
     node: q.Line = ""
     world_size: q.Ranks = 0
     # How the names of dumps begin, which end with the rank; older ones are of another generation.

@@ -1,4 +1,4 @@
-"""Reader program: reads ranks that hang, as their own user: ``reader.py PATH …``.
+"""Reader program: reads ranks, as their own user: ``reader.py PATH …``.
 
 A question (JSON) comes on standard input; answers go to standard output, a line a rank, as they are
 ready. What is not ready at the deadline is left. Run by path with ``python -I -S``; the paths are
@@ -20,9 +20,8 @@ def main(paths: list[str]) -> None:
     sys.path[:0] = paths
     import json
 
-    from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
-    from everstep.launch.hangs.rank_reader import RankReader
-    from everstep.launch.hangs.recent_reader import read_recent
+    from everstep.launch.inspection.question import LINE_MAX, Question, RankAsked
+    from everstep.launch.inspection.rank_reader import RankReader
     from everstep_common.codec import from_json, json_text
 
     question = from_json(Question, json.loads(sys.stdin.readline()))
@@ -30,20 +29,14 @@ def main(paths: list[str]) -> None:
     read_by_s = ends_s - _WRITE_S
     turn = threading.Lock()
 
-    def read(asked: RankAsked) -> Answer:
-        if question.recent:
-            return read_recent(asked, question, read_by_s)
-        return RankReader(asked, question, read_by_s).read()
-
-    def write(answer: Answer) -> None:
-        line = json_text(answer).encode() + b"\n"
+    def read(asked: RankAsked) -> None:
+        line = json_text(RankReader(asked, question, read_by_s).read()).encode() + b"\n"
         with turn:
             if len(line) <= LINE_MAX:
                 os.write(1, line)
 
     threads = [
-        threading.Thread(target=lambda one=asked: write(read(one)), daemon=True)
-        for asked in question.ranks
+        threading.Thread(target=read, args=(asked,), daemon=True) for asked in question.ranks
     ]
     for thread in threads:
         thread.start()

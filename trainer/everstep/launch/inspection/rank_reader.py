@@ -1,4 +1,4 @@
-"""Rank reader: asks one rank's process all that it can tell while it hangs, within a deadline.
+"""Rank reader: asks one rank's process what it can tell while it hangs or steps, in a deadline.
 
 Whatever does not answer is evidence too: the report says what is missing, and why.
 """
@@ -11,22 +11,27 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
-from everstep.launch.hangs.rank_files import Marker, marker, rank_process
-from everstep.launch.hangs.sources import (
+from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
+from everstep.launch.inspection.rank_files import Marker, marker, rank_process
+from everstep.launch.inspection.sources import (
     libraries,
     native_stacks,
     open_files,
     process_look,
     python_stacks,
 )
-from everstep.launch.hangs.sources.dump_files import report_of_files
-from everstep.launch.hangs.sources.gil_wait import LOOKS_S, ThreadLook, thread_look, waits_for_gil
-from everstep.launch.hangs.sources.process_look import GoneError, ProcessLook
-from everstep.launch.hangs.sources.rank_calls import noted_calls
-from everstep.launch.hangs.sources.ras_client import ask_ras
-from everstep.launch.hangs.sources.recorders import read_recorders
-from everstep.launch.hangs.sources.worker_server import (
+from everstep.launch.inspection.sources.dump_files import report_of_files
+from everstep.launch.inspection.sources.gil_wait import (
+    LOOKS_S,
+    ThreadLook,
+    thread_look,
+    waits_for_gil,
+)
+from everstep.launch.inspection.sources.process_look import GoneError, ProcessLook
+from everstep.launch.inspection.sources.rank_calls import noted_calls
+from everstep.launch.inspection.sources.ras_client import ask_ras
+from everstep.launch.inspection.sources.recorders import read_recorders
+from everstep.launch.inspection.sources.worker_server import (
     NoAnswerError,
     SilentError,
     StrangerError,
@@ -49,6 +54,8 @@ from everstep_common.hangs.reports.rank_report import (
 # A ping is answered within a millisecond, on a busy node within a few scheduling rounds.
 _PING_S = 0.5
 _RECORDER_S = 0.6
+# Nothing else is asked of a rank that steps.
+_RECENT_RECORDER_S = 1.2
 # Beyond this the GIL is held: the interpreter gives it up every 5 ms where somebody wants it. A
 # shorter silence is no evidence.
 _GIL_S, _GIL_LEAST_S = 0.9, 0.5
@@ -93,6 +100,9 @@ class RankReader:
         """Return what can be known of the rank."""
         if self._asked.dump or self._asked.ras:
             return self._read_left()
+        if self._question.recent:
+            self._read_recent()
+            return self._answer(None)
         try:
             first = self._look()
             if process_look.owner(self._pid, self._proc) != os.geteuid():
@@ -147,6 +157,24 @@ class RankReader:
                 report = replace(report, blind=(*report.blind, blind))
         report = replace(report, node=question.node, taken_ns=time.time_ns())
         return Answer(report, self._asked.pid, None)
+
+    def _read_recent(self) -> None:
+        """Read when it enqueued its newest collectives: of a rank that steps nothing else is asked.
+
+        Torch's recorder takes a C++ thread of the rank 5 to 40 ms for it, and never the GIL.
+        """
+        try:
+            if process_look.owner(self._pid, self._proc) != os.geteuid():
+                raise StrangerError("the process belongs to another user")
+            if (server := self._server()) is not None:
+                server.ask("ping", self._left(_PING_S), 1024)
+                self._read_recorder(server)
+        except GoneError as error:
+            self._blind[EvidenceSource.PROCESS_STATE] = str(error)
+        except StrangerError as error:
+            self._blind[EvidenceSource.IDENTITY] = str(error)
+        except NoAnswerError as error:
+            self._blind[EvidenceSource.WORKER_SERVER] = str(error)
 
     def _left(self, most_s: float) -> float:
         return min(most_s, self._ends_s - time.monotonic())
@@ -267,7 +295,7 @@ class RankReader:
         path = self._folder / f"{self._pid}.sock" if self._folder is not None else None
         if path is not None and path.exists():
             return WorkerServer(path, self._pid)
-        self._blind[EvidenceSource.WORKER_SERVER] = self._marker().why or NO_SERVER
+        self._blind[EvidenceSource.WORKER_SERVER] = self._marker().why or _NO_SERVER
         return None
 
     def _look_at_watch(self) -> ThreadLook | None:
@@ -305,10 +333,12 @@ class RankReader:
 
     def _read_recorder(self, server: WorkerServer) -> None:
         rank, world_size = self._asked.rank, self._question.world_size
-        noted = noted_calls(self._asked.page)
-        found, missing = read_recorders(server, self._left(_RECORDER_S), rank, world_size, noted)
+        recent = self._question.recent
+        noted = None if recent else noted_calls(self._asked.page)
+        within_s = self._left(_RECENT_RECORDER_S if recent else _RECORDER_S)
+        found, missing = read_recorders(server, within_s, rank, world_size, noted)
         self._recorded = found or self._recorded
-        if missing:
+        if missing and (found is None or not recent):
             self._blind[EvidenceSource.FLIGHT_RECORDER] = missing
 
     def _probe_gil(self, server: WorkerServer) -> None:
@@ -405,7 +435,7 @@ class RankReader:
 
 
 _LATE_ANSWER = "the answer took too long, and no thread was seen to wait for the GIL"
-NO_SERVER = (
+_NO_SERVER = (
     "the rank has no worker server: it has made no process group of torch.distributed, or its"
     " interpreter ignores PYTHONPATH (-I, -E)"
 )

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.hangs.frontier_judge import FrontierJudge, NoProgressVerdict
-from everstep.launch.hangs.rank_pages import THE_END, RankFacts, RankPages
-from everstep.launch.hangs.sources.gil_wait import UNHEARD_NS, GilWaits
+from everstep.launch.inspection.frontier_judge import FrontierJudge, NoProgressVerdict
+from everstep.launch.inspection.rank_pages import THE_END, RankFacts, RankPages
+from everstep.launch.inspection.sources.gil_wait import UNHEARD_NS, GilWaits
 from everstep_common.clock import boot_ns
 from everstep_common.trainer_messages import RanksWatched
 

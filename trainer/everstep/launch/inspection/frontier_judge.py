@@ -10,7 +10,7 @@ rank here tells steps, what is said first is young: it counts where others of th
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from everstep.launch.hangs.rank_pages import Frontier, RankFacts
+from everstep.launch.inspection.rank_pages import Frontier, RankFacts
 
 LEAST_NS = 3 * 10**9
 _TIMES = 4

@@ -4,12 +4,13 @@ Nothing is decided by what lies there: a verdict enters the journal whole. It is
 to see what one was made of: ``zcat HASH.jsonl.gz``, one line for each node.
 """
 
+import asyncio
 import gzip
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from everstep_common.hangs.node_reports import NodeTold
@@ -40,6 +41,15 @@ class HangEvidence:
             for line in _lines(told):
                 out.write(line)
         return file
+
+    @asynccontextmanager
+    async def written(self, told: Sequence[NodeTold]) -> AsyncGenerator[Path, None]:
+        """Have it written within the block, after which it is gone if nobody kept it."""
+        file = await asyncio.to_thread(self.write, told)
+        try:
+            yield file
+        finally:
+            file.unlink(missing_ok=True)
 
     def keep(self, file: Path) -> str:
         """Keep what was written; return its hash, by which it is named. Raises OSError."""

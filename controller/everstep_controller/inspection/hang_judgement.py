@@ -1,25 +1,19 @@
-"""Hang judge: a process of its own makes the verdict on a look at thousands of ranks.
+"""Hang judgement: who holds back a job that stands still, judged by what its ranks told."""
 
-What ranks tell is their job's word, and takes seconds to read: beside the event loop it would stop
-that for as long as Python collects its garbage.
-``python -m everstep_controller.hangs.look_judge FILE``.
-"""
-
-import gc
 import json
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from everstep_common.codec import from_json, to_json
 from everstep_common.hangs.looks import Look, judge_told
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.verdict import HangVerdict
-from everstep_controller.hangs.evidence import read_told
-from everstep_controller.runtime.judge_process import judge_file, let_controller_first
+from everstep_controller.inspection.judge_process import judge_file
 
 
-async def judge_look(file: Path, at_ns: int) -> Look:
+async def judge_hang(file: Path, at_ns: int) -> Look:
     """Return what a look found that was written to a file. Raises JudgeError."""
-    return await judge_file(__name__, file, lambda printed: _look_of(printed, at_ns))
+    return await judge_file("hang", file, lambda printed: _look_of(printed, at_ns))
 
 
 def _look_of(printed: bytes, at_ns: int) -> Look:
@@ -41,11 +35,9 @@ def _look_of(printed: bytes, at_ns: int) -> Look:
     )
 
 
-def main() -> int:
-    """Print what a look found."""
-    let_controller_first()
-    gc.disable()  # nothing is in a circle, and the process ends soon
-    look = judge_told(read_told(Path(sys.argv[1])))
+def find(told: Iterable[NodeTold]) -> str:
+    """Return what a look found, as JSON: what the judge prints."""
+    look = judge_told(told)
     found = {
         "verdict": to_json(look.verdict),
         "stuck": look.stuck,
@@ -59,9 +51,4 @@ def main() -> int:
         "held_ms": look.held_ms,
         "works": look.works,
     }
-    print(json.dumps(found))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+    return json.dumps(found)
