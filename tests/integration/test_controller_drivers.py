@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.drivers.drivers import CommandDriverConfig, DriversConfig
+from everstep_controller.drivers.command import CommandDriverConfig
+from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
