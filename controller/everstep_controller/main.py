@@ -20,12 +20,12 @@ from everstep_controller import backup, replay
 from everstep_controller.api.server import ListenError
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.journal.checksums import DamagedJournalError
 from everstep_controller.journal.codec import UnreadableError
-from everstep_controller.journal.damage import ForeignLogError
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.journal.schema import SchemaError
-from everstep_controller.journal.store import JournalLock, JournalLockedError
+from everstep_controller.journal.port import DamagedJournalError, JournalLockedError
+from everstep_controller.journal.sqlite.damage import ForeignLogError
+from everstep_controller.journal.sqlite.journal import SqliteBackend
+from everstep_controller.journal.sqlite.schema import SchemaError
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
 from everstep_proto.local.address import socket_path
@@ -163,7 +163,7 @@ def _replay(arguments: Sequence[str]) -> int:
 def _serve(config: ControllerConfig, options: Options) -> int:
     try:
         config.journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with JournalLock(config.journal):
+        with SqliteBackend(config.journal).lock():
             asyncio.run(_run(config, options))
     except _TOLD_AS_THEY_ARE as error:
         logger.error("%s", error)

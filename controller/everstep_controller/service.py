@@ -5,6 +5,7 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -52,9 +53,9 @@ from everstep_controller.hangs.end_watch import EndWatch
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.hang_watch import HangWatch
 from everstep_controller.hangs.notices import HangNotices
-from everstep_controller.journal.damage import verify_log
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.port import JournalBackend, JournalReader, JournalWriter
+from everstep_controller.journal.sqlite.journal import SqliteBackend
 from everstep_controller.judge_runner import JudgeRunner
 from everstep_controller.judge_trials import JudgeTrials
 from everstep_controller.judging.gpu_samples import GpuSamples
@@ -120,7 +121,7 @@ class Controller:
         self._recover_by = options.recover_by
         self._cluster_file = ClusterFile(config.cluster_file_beside(options.config_path))
         self._boot_id = options.boot_id or stamp_clock()().boot_id
-        self._history, secret = _open(config.journal)
+        self._history, secret = _open(SqliteBackend(config.journal))
         self._fold = Fold(options.core_factory, self._history)
         recorded = self._history.last_decision()
         replayed = list(self._fold.replay())
@@ -132,7 +133,7 @@ class Controller:
         clock = self._clock = self._make_clock(options)
         self._away = _time_away(self._history, clock.now_ns())
         runtime = self.runtime = Runtime(self._fold, clock)
-        self._journal = GroupCommit(lambda: JournalStore(config.journal), runtime)
+        self._journal = GroupCommit(SqliteBackend(config.journal).open_writer, runtime)
         sessions = self._sessions = Sessions()
         vault = self._vault = VaultService(
             self._state, RuntimeVaultPort(self._state, secret, sessions, runtime)
@@ -340,7 +341,7 @@ class Controller:
         now_ns = self._clock.now_ns()
         anchor = self._clock.anchor(self._boot_id, self._sessions.witnesses(now_ns))
 
-        def keep(store: JournalStore) -> None:
+        def keep(store: JournalWriter) -> None:
             store.set_fact(_ANCHOR, anchor.encode())
             store.set_fact(_ALIVE, str(now_ns).encode())
 
@@ -430,7 +431,7 @@ def _certificates(sessions: Sessions, authority: Path | None) -> "StreamCertific
     return StreamCertificates(sessions, authority)
 
 
-def _time_away(history: JournalStore, now_ns: int) -> Absence | None:
+def _time_away(history: JournalReader, now_ns: int) -> Absence | None:
     """Return the time since a controller with this journal was last alive; None before the first.
 
     It is what its newest event says, or what it wrote down for this every few seconds.
@@ -441,7 +442,7 @@ def _time_away(history: JournalStore, now_ns: int) -> Absence | None:
     return Absence(began_ns, now_ns) if last_ns else None
 
 
-def _marks(history: JournalStore, replayed: Iterable[TakenEvent]) -> dict[str, int]:
+def _marks(history: JournalReader, replayed: Iterable[TakenEvent]) -> dict[str, int]:
     """Return how far each outbox was taken: not what came to nothing because the core was halted.
 
     That is journaled when it happens, but for the last of it if the controller was killed then.
@@ -455,21 +456,17 @@ def _marks(history: JournalStore, replayed: Iterable[TakenEvent]) -> dict[str, i
     return marks
 
 
-def _open(journal: Path) -> tuple[JournalStore, bytes]:
+def _open(backend: JournalBackend) -> tuple[JournalReader, bytes]:
     """Create or migrate the journal; return a connection that only reads, and its secret.
 
-    Raises sqlite3.Error, SchemaError, DamagedJournalError; nothing of the file is changed then.
+    Raises what the backend does; nothing of the journal is changed then.
     """
-    verify_log(journal)
-    store = JournalStore(journal)
-    try:
+    backend.verify()
+    with closing(backend.open_writer()) as store:
         store.verify()
         secret = store.fact(_SECRET)
         if secret is None:
             secret = secrets.token_bytes(32)
-            store.begin()
-            store.set_fact(_SECRET, secret)
-            store.commit()
-    finally:
-        store.close()
-    return JournalStore(journal, read_only=True), secret
+            with store.transaction():
+                store.set_fact(_SECRET, secret)
+    return backend.open_reader(), secret
