@@ -198,7 +198,7 @@ async def _run(config: ControllerConfig, options: Options) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
         loop.add_signal_handler(signal.SIGINT, stop.set)
     collect_garbage_seldom()
-    controller = Controller(config, options)
+    controller = Controller.open(config, options)
     await controller.start()
     logger.info(
         "version %s, term %d, listening %s, metrics on port %d, journal %s",

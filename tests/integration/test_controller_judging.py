@@ -97,7 +97,7 @@ async def judging_controller(
 ) -> AsyncIterator[Controller]:
     """Run a controller that judges often."""
     quick = replace(config(folder), judge_interval_s=_JUDGE_S)
-    running = Controller(quick, Options(Core, judges=judges))
+    running = Controller.open(quick, Options(Core, judges=judges))
     await running.start()
     try:
         yield running

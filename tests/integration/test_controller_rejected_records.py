@@ -351,7 +351,7 @@ def test_an_order_of_more_than_four_mebibytes_reaches_its_agent_and_a_longer_one
         async with controller(tmp_path) as running, uplink(running.port, heard) as (outbox, up):
             outbox.record(fleet_pb2.Record(job="train", launcher_joined=joined()))
             await eventually(lambda: bool(up.streams) and not outbox.counts.waiting)
-            session = running._sessions.of("node-1")
+            session = running.parts.fleet.sessions.of("node-1")
             assert session is not None
             session.send(order(20_000))
             session.send(order(200_000))

@@ -1,0 +1,70 @@
+"""Assembly of what watches fleet and jobs: judges of samples, hangs, looks at ranks, slow parts."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from everstep_controller.api.fleet.inspector import Inspector
+from everstep_controller.assembly.fleet import Fleet
+from everstep_controller.assembly.foundation import Foundation, NamedTask
+from everstep_controller.collective_looks.look_watch import LookWatch
+from everstep_controller.config import ControllerConfig
+from everstep_controller.hangs.end_watch import EndWatch
+from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.hangs.hang_watch import HangWatch
+from everstep_controller.hangs.notices import HangNotices
+from everstep_controller.judge_runner import JudgeRunner
+from everstep_controller.judge_trials import JudgeTrials
+from everstep_controller.judging.judge import Judge
+from everstep_controller.runtime.judge_failures import JudgeFailures
+from everstep_controller.slow_monitor import SlowMonitor
+
+
+@dataclass(frozen=True, slots=True)
+class Watches:
+    """What watches; each part is a task."""
+
+    inspector: Inspector
+    failures: JudgeFailures
+    judging: JudgeRunner
+    hangs: HangWatch
+    ends: EndWatch
+    looks: LookWatch
+    slow: SlowMonitor
+    trials: JudgeTrials
+    judge_interval_s: float
+
+    def tasks(self) -> Iterator[NamedTask]:
+        """Yield what runs as long as the controller does."""
+        yield "judges", partial(self.judging.run, self.judge_interval_s)
+        yield "hang watch", self.hangs.run
+        yield "collective looks", self.looks.run
+        yield "slow monitor", self.slow.run
+        yield "end watch", self.ends.run
+        yield "judge trials", self.trials.run
+
+
+def assemble_watches(
+    config: ControllerConfig, judges: Sequence[Judge], base: Foundation, fleet: Fleet
+) -> Watches:
+    """Return them; those that follow events do so from now on."""
+    runtime, sessions = base.runtime, fleet.sessions
+    inspector, evidence = Inspector(fleet.questions), HangEvidence(config.hang_evidence)
+    failures = JudgeFailures(base.state, runtime.now_ns, runtime.announce)
+    ends = EndWatch(runtime, inspector, evidence, failures)
+    runtime.listen(ends.note_event)
+    runtime.listen(HangNotices(runtime, sessions).note_event)
+    looks = LookWatch(runtime, inspector, evidence, sessions, failures)
+    return Watches(
+        inspector=inspector,
+        failures=failures,
+        judging=JudgeRunner(
+            runtime, sessions, fleet.samples, fleet.gpus, fleet.links, judges, failures
+        ),
+        hangs=HangWatch(runtime, inspector, evidence, failures),
+        ends=ends,
+        looks=looks,
+        slow=SlowMonitor(runtime, fleet.ranks, failures, looks.roles),
+        trials=JudgeTrials(evidence, failures),
+        judge_interval_s=config.judge_interval_s,
+    )
