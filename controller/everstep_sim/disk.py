@@ -12,9 +12,9 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import UnreadableError, encode, kind_of
 from everstep_controller.journal.port import (
     DamagedJournalError,
+    JournalWriteError,
     StoredEvent,
     StoredSnapshot,
-    StoreError,
 )
 from everstep_controller.journal.sqlite.damage import verify_log
 from everstep_controller.journal.sqlite.journal import SqliteJournal
@@ -88,7 +88,7 @@ class JournalDisk:
         try:
             with store.transaction():
                 store.append([StoredEvent(seq, now_ns, kind_of(event), encode(event))], [])
-        except StoreError:
+        except JournalWriteError:
             self.full = True
             self.refused += 1
             return False
@@ -101,7 +101,7 @@ class JournalDisk:
             return False
         try:
             store.probe()
-        except StoreError:
+        except JournalWriteError:
             return False
         self.full = False
         return True
@@ -112,7 +112,10 @@ class JournalDisk:
         seq = store.last()[0]
         if seq % _SNAPSHOT_EVERY or self.full:
             return
-        with suppress(StoreError), store.transaction():  # it is tried again after as many events
+        with (
+            suppress(JournalWriteError),
+            store.transaction(),
+        ):  # it is tried again after as many events
             store.save_snapshot(StoredSnapshot(seq, now_ns, VERSION, encode(core.state)))
 
     def close(self) -> None:

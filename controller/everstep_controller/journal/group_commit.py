@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
-from everstep_controller.journal.port import JournalWriter, Mark, StoredEvent, StoreError
+from everstep_controller.journal.port import JournalWriteError, JournalWriter, Mark, StoredEvent
 
 logger = logging.getLogger(__name__)
 
@@ -177,7 +177,7 @@ class GroupCommit:
             if self._failing:
                 store.probe()
             self._write(store, taken)
-        except StoreError as error:
+        except JournalWriteError as error:
             self._fail(taken, JournalFull(f"the journal cannot be written: {error}"))
             return
         self._owed.clear()
@@ -209,7 +209,7 @@ class GroupCommit:
         try:
             with store.transaction():
                 result = call.operation(store)
-        except StoreError as error:
+        except JournalWriteError as error:
             self._post(_refuse, call, JournalFull(f"the journal cannot be written: {error}"))
         else:
             self._post(_resolve, call, result)

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 DAY_NS = 86_400_000_000_000
 
 
-class StoreError(Exception):
+class JournalWriteError(Exception):
     """Nothing can be written now; the message is what the store said of it."""
 
 
@@ -167,7 +167,7 @@ class JournalWriter(JournalReader, Protocol):
     """One connection that writes too; each write is in a transaction."""
 
     def transaction(self) -> AbstractContextManager[None]:
-        """Make what is written in it durable, or forget all of it. Raises StoreError."""
+        """Make what is written in it durable, or forget all of it. Raises JournalWriteError."""
         ...
 
     def verify(self) -> None:
@@ -222,7 +222,7 @@ class JournalWriter(JournalReader, Protocol):
         ...
 
     def probe(self) -> None:
-        """Write and remove something that needs space. Raises StoreError while there is none."""
+        """Write and remove what needs space. Raises JournalWriteError while there is none."""
         ...
 
 

@@ -21,10 +21,10 @@ from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, 
 from everstep_controller.journal.port import (
     Announcement,
     JournalLockedError,
+    JournalWriteError,
     Mark,
     StoredEvent,
     StoredSnapshot,
-    StoreError,
 )
 from everstep_controller.journal.sqlite.compaction import compact, prune_snapshots
 from everstep_controller.journal.sqlite.journal import SqliteJournal
@@ -285,7 +285,7 @@ def test_what_a_transaction_wrote_that_failed_is_forgotten_and_told_by_the_port(
                 store.set_fact("kept", b"never")
                 raise error
 
-        with pytest.raises(StoreError, match="database or disk is full"):
+        with pytest.raises(JournalWriteError, match="database or disk is full"):
             write(sqlite3.OperationalError("database or disk is full"))
         with pytest.raises(ZeroDivisionError):
             write(ZeroDivisionError())

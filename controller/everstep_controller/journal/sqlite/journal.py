@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_controller.journal.port import LedgerRow, StoreError
+from everstep_controller.journal.port import JournalWriteError, LedgerRow
 from everstep_controller.journal.sqlite import compaction, ledger_history
 from everstep_controller.journal.sqlite.damage import verify_log
 from everstep_controller.journal.sqlite.lock import JournalLock
@@ -32,7 +32,7 @@ class SqliteJournal(JournalStore):
             self.commit()
         except sqlite3.Error as error:
             self.rollback()
-            raise StoreError(str(error)) from error
+            raise JournalWriteError(str(error)) from error
         except BaseException:
             self.rollback()
             raise
