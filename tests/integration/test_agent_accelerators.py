@@ -340,9 +340,8 @@ class _Node:
         findings = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, lambda: _NOW)
         self.book = findings.book
         sources = AcceleratorSources(
-            probes, self.view, AcceleratorLimits(), Counters(), lambda: _NOW
+            probes, self.view, AcceleratorLimits(), Counters(), lambda: _NOW, self._count
         )
-        sources.on_changed = self._count
         self.watch = Watch(sources.sources(), findings)
 
     def _count(self) -> None:

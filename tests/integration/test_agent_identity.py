@@ -304,6 +304,12 @@ class _Listener:
     def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
         pass
 
+    def on_halted(self) -> None:
+        pass
+
+    def on_away(self) -> None:
+        pass
+
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
         pass
 

@@ -309,6 +309,12 @@ class Deaf:
     def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
         pass
 
+    def on_halted(self) -> None:
+        pass
+
+    def on_away(self) -> None:
+        pass
+
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
         if message.order.HasField("start_generation"):
             self._heard.append(len(message.order.start_generation.sources))

@@ -36,6 +36,7 @@ class AcceleratorSource:
         view: NodeView,
         detector: AcceleratorDetector,
         stamp: Callable[[], Moment],
+        on_changed: Callable[[], None],
     ) -> None:
         self._probe = probe
         self._view = view
@@ -45,7 +46,7 @@ class AcceleratorSource:
         self._absent_until_s = 0.0
         self._was_present = False
         view.accelerators[probe.name] = None
-        self.on_changed: Callable[[], None] = lambda: None
+        self._on_changed = on_changed
 
     def source(self) -> Source:
         """Return it for the watch."""
@@ -65,7 +66,7 @@ class AcceleratorSource:
         self._view.accelerators[self._probe.name] = reading
         self._view.blind[source_name(self._probe)] = reading.blind
         if _listed(before) != _listed(reading):
-            self.on_changed()
+            self._on_changed()
         self._was_present = self._was_present or not reading.absent
         if self._was_present:
             return self._detector.judge(reading, self._stamp())
@@ -79,7 +80,7 @@ class AcceleratorSource:
 
 
 class AcceleratorSources:
-    """All of them; ``on_changed`` is called when the list of devices is another one."""
+    """All of them."""
 
     def __init__(
         self,
@@ -88,14 +89,13 @@ class AcceleratorSources:
         limits: AcceleratorLimits,
         counters: Counters,
         stamp: Callable[[], Moment],
+        on_changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.on_changed: Callable[[], None] = lambda: None
+        """``on_changed`` is called when the list of devices is another one."""
         self._sources = []
         for probe in probes:
             detector = AcceleratorDetector(source_name(probe), limits, counters)
-            source = AcceleratorSource(probe, view, detector, stamp)
-            source.on_changed = lambda: self.on_changed()
-            self._sources.append(source)
+            self._sources.append(AcceleratorSource(probe, view, detector, stamp, on_changed))
 
     def sources(self) -> tuple[Source, ...]:
         """Return them for the watch."""
