@@ -26,8 +26,9 @@ from everstep_agent.probes.accelerators.hygon import HygonProbe
 from everstep_agent.probes.accelerators.probe import AcceleratorProbe
 from everstep_agent.probes.accelerators.text import UnreadableOutputError
 from everstep_agent.probes.accelerators.tool import Tool, ToolError, ToolHangError
+from everstep_agent.probes.accelerators.vendors import accelerator_probes
 from everstep_agent.probes.accelerators.xpu_smi import XpuSmiProbe
-from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
+from everstep_agent.sources.accelerators import AcceleratorSources
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from fakes.accelerator_tools import FakeTool, amdgpu

@@ -21,9 +21,10 @@ from everstep_agent.monitoring.memory import (
     load_xids,
 )
 from everstep_agent.monitoring.watch_loop import Watch
+from everstep_agent.probes.accelerators.vendors import accelerator_probes
 from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.probes.kernel.kernel_log import KernelLog, Position
-from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
+from everstep_agent.sources.accelerators import AcceleratorSources
 from everstep_agent.sources.gpus import FreshGpus, GpuSource
 from everstep_agent.sources.host import HostSettings, disk_sources, host_sources, own_cost_source
 from everstep_agent.sources.infiniband import InfinibandSource

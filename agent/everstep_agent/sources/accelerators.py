@@ -2,18 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from everstep_agent.detectors.accelerators.detector import AcceleratorDetector
 from everstep_agent.detectors.accelerators.reading import AcceleratorLimits, AcceleratorsReading
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.accelerators.amd_smi import AmdProbe
-from everstep_agent.probes.accelerators.amd_sysfs import AmdSysfsProbe
-from everstep_agent.probes.accelerators.ascend import AscendProbe
-from everstep_agent.probes.accelerators.hygon import HygonProbe
 from everstep_agent.probes.accelerators.probe import AcceleratorProbe
-from everstep_agent.probes.accelerators.xpu_smi import XpuSmiProbe
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.sources.source import Source
 from everstep_common.judging.judgement import Judgement
@@ -110,8 +104,3 @@ def source_name(probe: AcceleratorProbe) -> str:
 def _listed(reading: AcceleratorsReading | None) -> set[tuple[str, str, str]]:
     devices = reading.devices if reading else ()
     return {(device.component, device.serial, device.name) for device in devices}
-
-
-def accelerator_probes(sysfs: Path) -> tuple[AcceleratorProbe, ...]:
-    """Return the probes; NVIDIA GPUs have their own."""
-    return (AmdProbe(AmdSysfsProbe(sysfs)), AscendProbe(), XpuSmiProbe(), HygonProbe())
