@@ -18,13 +18,13 @@ from everstep_common.systemd import notify, watchdog_interval_s
 from everstep_common.version import VERSION
 from everstep_controller import backup, replay
 from everstep_controller.api.server import ListenError
+from everstep_controller.assembly.foundation import journal_backend
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.port import DamagedJournalError, JournalLockedError
 from everstep_controller.journal.sqlite.damage import ForeignLogError
-from everstep_controller.journal.sqlite.journal import SqliteBackend
 from everstep_controller.journal.sqlite.schema import SchemaError
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
@@ -162,8 +162,7 @@ def _replay(arguments: Sequence[str]) -> int:
 
 def _serve(config: ControllerConfig, options: Options) -> int:
     try:
-        config.journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with SqliteBackend(config.journal).lock():
+        with journal_backend(config).lock():
             asyncio.run(_run(config, options))
     except _TOLD_AS_THEY_ARE as error:
         logger.error("%s", error)

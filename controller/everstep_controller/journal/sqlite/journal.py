@@ -72,7 +72,8 @@ class SqliteBackend:
     path: Path
 
     def lock(self) -> JournalLock:
-        """See JournalBackend. Raises OSError, too."""
+        """See JournalBackend; the folder is made. Raises OSError, too."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return JournalLock(self.path)
 
     def verify(self) -> None:
