@@ -48,7 +48,7 @@ def test_each_missed_goal_is_a_sentence_with_its_places(tmp_path: Path) -> None:
             "agent/everstep_agent/b/c.py": "from everstep_agent import a\nclass Turn: ...\n",
             "agent/everstep_agent/d.py": "class Turn: ...\n",
             "docs/extending/driver.patch": "".join(
-                f"diff --git a/agent/{name}.py b/agent/{name}.py\n" for name in "abc"
+                f"diff --git a/agent/{name}.py b/agent/{name}.py\n" for name in "abcd"
             ),
         },
     )
@@ -61,7 +61,7 @@ def test_each_missed_goal_is_a_sentence_with_its_places(tmp_path: Path) -> None:
         "everstep_agent and everstep_agent.b import each other: "
         "everstep_agent.a → everstep_agent.b.c; everstep_agent.b.c → everstep_agent.a"
     ) in text
-    assert "driver touches 3 files instead of 2" in text
+    assert "driver touches 4 files instead of 3" in text
     assert "docs/extending has no patch with 'admin' in its name" in text
 
 
