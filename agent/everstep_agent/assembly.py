@@ -40,7 +40,7 @@ _CUT_OFF_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
-class Outlet:
+class AgentOutlet:
     """See the Outlet of jobs: records wait in the outbox, reports for the stream."""
 
     outbox: Outbox
@@ -97,7 +97,7 @@ def assemble(config: AgentConfig, stamp: StampClock) -> Agent:
     """Return an agent that has opened its data folder, and begun nothing."""
     rng = random.Random()
     base = _base(config, stamp, rng)
-    outlet = Outlet(base.kept.outbox, base.uplink)
+    outlet = AgentOutlet(base.kept.outbox, base.uplink)
     jobs = NodeJobs(config.jobs, outlet, config.node_name, _world_of_jobs(base))
     injector = _injector(base, jobs)
     samples = SampleSender(

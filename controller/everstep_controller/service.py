@@ -30,7 +30,7 @@ _STOP_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class ControllerParts:
     """The parts of a controller by subject, each made from those before it."""
 
     base: Foundation
@@ -47,20 +47,24 @@ class Parts:
         yield from self.fleet.tasks()
 
 
-def open_parts(config: ControllerConfig, options: Options) -> Parts:
+def open_parts(config: ControllerConfig, options: Options) -> ControllerParts:
     """Open the journal and make all parts. Raises what open_foundation does, and ListenError."""
     base = open_foundation(config, options)
     acting = assemble_acting(config, base)
     fleet = assemble_fleet(config, base, acting)
     watches = assemble_watches(config, options.judges, base, fleet)
     serving = assemble_serving(config, base, acting, fleet, watches)
-    return Parts(base, acting, fleet, watches, serving, assemble_upkeep(config, base, fleet))
+    return ControllerParts(
+        base, acting, fleet, watches, serving, assemble_upkeep(config, base, fleet)
+    )
 
 
 class Controller:
     """Controller of one process; opened on a running loop by the holder of the journal's lock."""
 
-    def __init__(self, config: ControllerConfig, parts: Parts, recover_by: str = "") -> None:
+    def __init__(
+        self, config: ControllerConfig, parts: ControllerParts, recover_by: str = ""
+    ) -> None:
         self.parts = parts
         self._config = config
         self._recover_by = recover_by

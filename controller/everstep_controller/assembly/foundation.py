@@ -21,7 +21,7 @@ from everstep_controller.runtime.cluster_file import Cluster, ClusterFile, Clust
 from everstep_controller.runtime.fold import CoreFactory, Fold, TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.runtime.stalls import Absence
-from everstep_controller.runtime.timeline import Timeline, resume_timeline
+from everstep_controller.runtime.timeline import ResumedTimeline, resume_timeline
 
 _SECRET = "transfer secret"
 
@@ -59,7 +59,7 @@ class Foundation:
     # What transfer keys are derived from.
     secret: bytes
     fold: Fold
-    timeline: Timeline
+    timeline: ResumedTimeline
     runtime: Runtime
     cluster: ClusterKeeper
     # Time since a controller with this journal was last alive; None before the first.

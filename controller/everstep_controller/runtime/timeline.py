@@ -20,7 +20,7 @@ _ANCHOR, _ALIVE = "timeline anchor", "alive"
 
 
 @dataclass(frozen=True, slots=True)
-class Timeline:
+class ResumedTimeline:
     """The clock of this controller, and the boot of its machine that it is anchored to."""
 
     clock: ControllerClock
@@ -53,7 +53,7 @@ def resume_timeline(
     boot_id: str,
     wall_ns: Callable[[], int],
     boot_ns: Callable[[], int],
-) -> Timeline:
+) -> ResumedTimeline:
     """Return the timeline, which goes on with that of the journal while a job runs."""
     kept = history.fact(_ANCHOR)
     last = LastAlive(
@@ -62,7 +62,7 @@ def resume_timeline(
         alive_ns=_alive_ns(history),
         job_runs=any(job.state is not JobState.ENDED for job in state.jobs.values()),
     )
-    return Timeline(resumed_clock(last, boot_id, wall_ns, boot_ns), boot_id)
+    return ResumedTimeline(resumed_clock(last, boot_id, wall_ns, boot_ns), boot_id)
 
 
 def _alive_ns(history: JournalReader) -> int:

@@ -27,8 +27,7 @@ from everstep_controller.journal.port import (
     StoredSnapshot,
 )
 from everstep_controller.journal.sqlite.compaction import compact, prune_snapshots
-from everstep_controller.journal.sqlite.journal import SqliteJournal
-from everstep_controller.journal.sqlite.lock import JournalLock
+from everstep_controller.journal.sqlite.journal import JournalLock, SqliteJournal
 from everstep_controller.journal.sqlite.schema import SchemaError
 
 
