@@ -13,7 +13,7 @@ import numpy.typing as npt
 from everstep_common.hangs.reports.members import members_text
 from everstep_common.hangs.reports.rank_report import GroupReport, RankHangReport
 from everstep_common.hangs.reports.recent_collectives import Sample, recent_of
-from everstep_controller.slow.lateness.arrivals import NodeClock
+from everstep_controller.slow.collective_arrival.arrivals import NodeClock
 from everstep_controller.slow.live import LivePlaces
 
 # How long a collective itself takes, and when the job began by the wall clock.

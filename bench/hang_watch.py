@@ -18,7 +18,7 @@ from localise import large_job
 from table import Row, arguments, row, show
 
 from everstep_common.codec import json_text
-from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.look_judge import judge_look
 

@@ -15,12 +15,12 @@ from collective_series import MadeJob, noise
 from slow_series import NAMES, SLOW_IN_AR, Series, collective_seconds, trace
 
 from everstep_common.codec import json_text
+from everstep_common.hangs.node_reports import NodeTold, read_all
 from everstep_common.hangs.reports.members import members_text
 from everstep_common.hangs.reports.rank_report import GroupReport, RankHangReport
 from everstep_common.hangs.reports.recent_collectives import Sample, recent_of
-from everstep_common.hangs.told_by_nodes import NodeTold, read_all
-from everstep_controller.slow.lateness.collective_finding import CollectiveFinding
-from everstep_controller.slow.lateness.late_ranks import find_late
+from everstep_controller.slow.collective_arrival.collective_finding import CollectiveFinding
+from everstep_controller.slow.collective_arrival.late_ranks import find_late
 
 _RANKS, _EACH = 16_384, 8
 _STEPS, _MADE_RANKS = 65, 64

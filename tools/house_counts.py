@@ -2,11 +2,9 @@
 
 import ast
 import re
-import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 from source_tree import SourceFile, SourceTree
@@ -18,8 +16,9 @@ FOLDER_FILES_MAX = 15
 NAMING_COMPONENTS = ("agent", "controller", "trainer")
 BARE_VERBS = frozenset({"take", "look", "tell", "over", "told"})
 _CAPTION_WITHOUT_THING = re.compile(r"(What|Which|How|Who)\b")
-# Names of the class of the job's record; the first that the core has is counted.
-_JOB_RECORDS = ("JobRecord", "Job")
+# Names of the classes of records; the first that the core has is counted.
+JOB_RECORDS = ("JobRecord", "Job")
+NODE_RECORDS = ("NodeRecord",)
 # Calls that change the list, set or mapping that they are made on.
 _CHANGING = frozenset(
     {"append", "add", "clear", "discard", "extend", "insert", "pop", "popitem", "remove"}
@@ -58,14 +57,6 @@ def small_files(tree: SourceTree) -> list[SourceFile]:
     """Return the files under 60 lines that exactly one other source file imports."""
     importers = Counter(target for _, target in tree.imports)
     return [file for file in tree.files if file.lines < SMALL_LINES and importers[file.module] == 1]
-
-
-def boundaries(table: Path) -> dict[str, str]:
-    """Read the small files that are boundaries, each with its reason; empty without a table."""
-    if not table.exists():
-        return {}
-    rows = tomllib.loads(table.read_text()).get("boundary", [])
-    return {row["file"]: row["reason"] for row in rows}
 
 
 # --- folders --------------------------------------------------------------------------------------
@@ -161,12 +152,12 @@ def bare_verbs(tree: SourceTree) -> list[str]:
     ]
 
 
-# --- the job's record ----------------------------------------------------------------------------
+# --- records ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class JobRecordFields:
-    """The fields of the job's record: its own, and with those of the values that it holds."""
+class RecordFields:
+    """The fields of a record: its own, and with those of the values that it holds."""
 
     own: tuple[str, ...]
     # The fields of each class that the record is made of, the record itself included.
@@ -175,15 +166,15 @@ class JobRecordFields:
     @property
     def all_together(self) -> int:
         """Return how many there are when each value stands for its own fields."""
-        return sum(self.by_class.values()) - (len(self.by_class) - 1)
+        return sum(self.by_class.values()) - max(0, len(self.by_class) - 1)
 
 
-def job_record_fields(tree: SourceTree) -> JobRecordFields:
-    """Read the class of the job's record in the core; raises LookupError when there is none."""
+def record_fields(tree: SourceTree, names: Sequence[str] = JOB_RECORDS) -> RecordFields:
+    """Read the class of a record in the core, of which the values are counted, too."""
     classes = dict(_core_dataclasses(tree))
-    record = next((name for name in _JOB_RECORDS if name in classes), None)
+    record = next((name for name in names if name in classes), None)
     if record is None:
-        raise LookupError(f"no dataclass of the core is called {' or '.join(_JOB_RECORDS)}")
+        return RecordFields((), {})
     by_class: dict[str, int] = {}
     waiting = [record]
     while waiting:
@@ -192,7 +183,7 @@ def job_record_fields(tree: SourceTree) -> JobRecordFields:
             fields = list(_fields(classes[name]))
             by_class[name] = len(fields)
             waiting.extend(held for _, held in fields if held in classes)
-    return JobRecordFields(tuple(name for name, _ in _fields(classes[record])), by_class)
+    return RecordFields(tuple(name for name, _ in _fields(classes[record])), by_class)
 
 
 def _core_dataclasses(tree: SourceTree) -> Iterator[tuple[str, ast.ClassDef]]:
@@ -218,7 +209,7 @@ def job_write_sites(tree: SourceTree) -> Counter[str]:
     A place assigns to, deletes from, or calls a changing method on what stands in a field of a
     variable ``job``, or of a parameter that has the record's type.
     """
-    own = frozenset(job_record_fields(tree).own)
+    own = frozenset(record_fields(tree).own)
     sites: Counter[str] = Counter()
     for file in tree.files:
         if f"{file.module}.".startswith("everstep_controller."):
@@ -239,7 +230,7 @@ def _job_parameters(syntax: ast.Module) -> set[str]:
         for node in ast.walk(syntax)
         if isinstance(node, ast.arg)
         and node.annotation is not None
-        and ast.unparse(node.annotation).strip("'\"") in _JOB_RECORDS
+        and ast.unparse(node.annotation).strip("'\"") in JOB_RECORDS
     }
 
 

@@ -12,7 +12,7 @@ from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
 from everstep_agent.detectors.user_limits import judge_limited, judge_misused
-from everstep_agent.health.report import FleetWord
+from everstep_agent.health.report import BudgetAnswer
 from everstep_agent.health.service import HealthSockets
 from everstep_agent.ipc.peer import user_name
 from everstep_agent.ipc.socket_disposal import socket_disposal
@@ -89,7 +89,7 @@ class Daemon:
             base.node,
             base.kept.findings.book,
             base.refusals,
-            lambda: FleetWord(*word) if (word := base.uplink.budget_word) else None,
+            lambda: BudgetAnswer(*word) if (word := base.uplink.budget_answer) else None,
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(agent.jobs.run(), name="jobs")]

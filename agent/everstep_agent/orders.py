@@ -27,8 +27,8 @@ from everstep_common.orders import (
     TellLauncher,
     VaultDirective,
 )
+from everstep_common.quantities import COUNT_MAX, NUMBER_MAX
 from everstep_common.reports import CheckFinished, OrderRejected, OutputRead, RanksInspected
-from everstep_common.reports.quantities import COUNT_MAX, NUMBER_MAX
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
 from everstep_proto.record_codec import WireError, from_wire, to_wire

@@ -16,8 +16,8 @@ from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
 from everstep_common.clock import StampClock
 from everstep_common.orders import Halted, Ping
+from everstep_common.quantities import NUMBER_MAX
 from everstep_common.reports import GoingAway, Pong, TimeReply
-from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_proto.call_failures import in_words
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import keepalive
@@ -133,7 +133,7 @@ class Uplink:
         self.streams = 0
         # What the controller said last of failed prolog scripts, and when it came (Unix time in
         # ns); None before its first word.
-        self.budget_word: tuple[str, int] | None = None
+        self.budget_answer: tuple[str, int] | None = None
         # Since when no controller acts for this agent: it is away, or says that it is halted.
         self._away_since_s: float | None = None
         self._heard_s = self._welcomed_s = 0.0
@@ -307,7 +307,7 @@ class Uplink:
             self._outbox.acknowledge(min(message.ack.sequence, NUMBER_MAX))
         elif kind == "time_request":
             now = self._stamp()
-            self.budget_word = message.time_request.budget_exceeded, now.wall_ns
+            self.budget_answer = message.time_request.budget_exceeded, now.wall_ns
             reply = TimeReply(message.time_request.sent_ns, now)
             self._say_first(AgentMessage(time_reply=to_wire(reply, fleet_pb2.TimeReply)))
         elif kind == "ping":

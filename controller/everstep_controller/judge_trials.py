@@ -7,8 +7,8 @@ import asyncio
 from pathlib import Path
 
 from everstep_common.codec import json_text
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import RankHangReport
-from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.collective_looks import look_judge as collective_judge
 from everstep_controller.hangs import look_judge as hang_judge
 from everstep_controller.hangs.evidence import HangEvidence

@@ -12,7 +12,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes import agent_identity, quorum
-from everstep_controller.core.nodes.agent_identity import Standing
+from everstep_controller.core.nodes.agent_identity import HelloDecision
 from everstep_sim.clocks import MachineClock
 from everstep_sim.controller import SimulatedController, Taken
 from everstep_sim.network import CONTROLLER, Network, Transport
@@ -235,8 +235,8 @@ class SimulatedFleet:
     def _turns_away(self, hello: events.NodeConnected) -> bool:
         found = agent_identity.judge_hello(
             self._controller.core.state, hello, self._controller.now_ns
-        ).standing
-        return found in (Standing.REFUSED, Standing.CONTENDS)
+        ).decision
+        return found in (HelloDecision.REFUSED, HelloDecision.CONTENDS)
 
     def agent_of(self, name: str) -> str:
         """Return the outbox of the agent that has a name."""

@@ -10,6 +10,7 @@ from functools import partial
 
 from everstep_common.codec import json_text
 from everstep_common.hangs.looks import follow, judge_told
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import (
     GroupReport,
     Operation,
@@ -18,7 +19,6 @@ from everstep_common.hangs.reports.rank_report import (
     ProcessState,
     RankHangReport,
 )
-from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.hangs.stall_looks import (

@@ -7,10 +7,10 @@ import typing
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from everstep_common import quantities as q
 from everstep_common.bounds import MisfitError
 from everstep_common.json_readers import reader_of
 from everstep_common.reports import JOB_REPORTS, RankReport, Report
-from everstep_common.reports import quantities as q
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import Envelope, WireError, decoder_of, enclosing_encoder_of
 

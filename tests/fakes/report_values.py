@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Bound, Bytes, Digest, Integer, Items, Name, Opaque, Text
 from everstep_common.hints import hints_of
 from everstep_common.orders import (
@@ -53,7 +54,6 @@ from everstep_common.reports import (
     TimeReply,
     VaultReport,
 )
-from everstep_common.reports import quantities as q
 from everstep_common.trainer_messages import Join
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import shape_of

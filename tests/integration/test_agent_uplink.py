@@ -218,12 +218,12 @@ def test_the_fleets_word_on_failed_prologs_comes_with_the_question_for_the_time(
             rig = Rig(fleet.port)
             async with _running(rig):
                 await fleet.until(lambda: rig.uplink.connected)
-                assert rig.uplink.budget_word is None
+                assert rig.uplink.budget_answer is None
                 request = fleet_pb2.TimeRequest(sent_ns=77, budget_exceeded="40 others are out")
                 fleet.say(fleet_pb2.ControllerMessage(time_request=request))
                 await fleet.until(_heard(fleet, "time_reply"))
                 stamp = fleet.messages[0].time_reply.stamp
-                assert rig.uplink.budget_word == ("40 others are out", stamp.wall_ns)
+                assert rig.uplink.budget_answer == ("40 others are out", stamp.wall_ns)
 
     run(scenario())
 

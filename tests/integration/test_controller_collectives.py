@@ -7,7 +7,7 @@ import pytest
 from collective_series import MadeJob, noise
 
 from everstep_common.codec import json_text
-from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_controller.collective_looks.look_judge import LookedAt, judge_look
 from everstep_controller.hangs.evidence import HangEvidence
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2

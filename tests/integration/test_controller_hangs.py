@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from everstep_common.codec import json_text
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import (
     GroupReport,
     Operation,
@@ -20,7 +21,6 @@ from everstep_common.hangs.reports.rank_report import (
     ProcessState,
     RankHangReport,
 )
-from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State

@@ -18,8 +18,8 @@ from everstep.launch.hangs.rank_files import RankFiles
 from everstep.launch.hangs.rank_watch import RankWatch
 from everstep_common.codec import json_text
 from everstep_common.hangs.looks import Look, judge_told
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.verdict import HangClass
-from everstep_common.hangs.told_by_nodes import NodeTold
 
 pytestmark = pytest.mark.timeout(120)
 

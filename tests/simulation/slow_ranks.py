@@ -7,8 +7,8 @@ with the controller. What agents find of a node's hardware is apart from it.
 import random
 from dataclasses import dataclass, field
 
+from everstep_common.compute_time import ComputeTime
 from everstep_common.reports import RankColumns
-from everstep_common.reports.own_work import OwnWork
 from everstep_common.reports.rank_columns import RankRow, pack_ranks
 from everstep_controller.core import events
 from everstep_controller.core.jobs.lifecycle import STEPPING
@@ -44,7 +44,7 @@ class _Watched:
     """What the controller has seen of one generation, and how far its ranks are."""
 
     live: LiveSlowness
-    own: dict[str, OwnWork] = field(default_factory=dict)
+    own: dict[str, ComputeTime] = field(default_factory=dict)
 
 
 class Slowness:
@@ -90,14 +90,14 @@ class Slowness:
         """Return what the nodes tell that the controller hears."""
         told = {}
         for rank, name in enumerate(job.generation.members):
-            own = watched.own[name] = self._work(job, name, watched.own.get(name, OwnWork()))
+            own = watched.own[name] = self._work(job, name, watched.own.get(name, ComputeTime()))
             node = self._cluster.fleet.nodes[name]
             if self._cluster.fleet.flows(node):
                 row = RankRow(rank, 0, 0, 0, 0, "", own=own.packed)
                 told[rank] = pack_ranks(job.id, job.generation.number, [row])
         return told
 
-    def _work(self, job: JobRecord, name: str, own: OwnWork) -> OwnWork:
+    def _work(self, job: JobRecord, name: str, own: ComputeTime) -> ComputeTime:
         now_s = self._cluster.time.now_ns / SECOND
         factors = [one.factor for one in self._slow if one.concerns(name, job.name, now_s)]
         usual_ns = _OWN_NS * max(factors, default=1.0)

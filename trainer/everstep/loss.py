@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Literal
 
-from everstep_common.trainer_messages import DataRange
+from everstep_common.rank_messages import DataRange
 
 OnBad = Literal["ignore", "raise", "rollback"]
 # A loss is a spike among the last 32, and never among fewer than 8: less shows nothing usual.

@@ -44,8 +44,14 @@ from everstep.state.capture import capture_of
 from everstep.state.shards.parts import Place
 from everstep_common.clock import boot_ns
 from everstep_common.codec import CodecError, from_json, to_json
-from everstep_common.reports import RankReport
-from everstep_common.trainer_messages import AskSkipped, DataRange, Progress, RollbackAsked, Skipped
+from everstep_common.rank_messages import (
+    AskSkipped,
+    DataRange,
+    Progress,
+    RankReport,
+    RollbackAsked,
+    Skipped,
+)
 
 logger = logging.getLogger("everstep")
 

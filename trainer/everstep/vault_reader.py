@@ -23,7 +23,7 @@ from everstep.state.empty_shard import is_nothing
 from everstep.state.memory.tensors import as_memory, dtype_of
 from everstep.state.shards.regions import Region, whole
 from everstep.vault_writer import BYTES
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 
 class Shards(Protocol):

@@ -19,7 +19,7 @@ from everstep.state.memory.arrays import buffer_view
 from everstep.state.memory.tensors import dense, format_of, tensor_view
 from everstep.state.shards.parts import Part, Place, Replicas
 from everstep.state.shards.regions import Region
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 # Marks what is no tensor; a name of torch.distributed.checkpoint does not end so.
 BYTES = "#bytes"

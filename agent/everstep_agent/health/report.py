@@ -43,7 +43,7 @@ class Unread:
 
 
 @dataclass(frozen=True, slots=True)
-class FleetWord:
+class BudgetAnswer:
     """The controller's word on failed prolog scripts, and when it came (Unix time in ns).
 
     A prolog that fails drains its node as an isolation does, so the fleet's budget holds for it.
@@ -72,7 +72,8 @@ class HealthReport:
     notes: tuple[str, ...] = ()
     not_judged: tuple[Unread, ...] = ()
     answered: tuple[str, ...] = ()
-    fleet_word: FleetWord | None = None
+    # Versions of the agent and of `check` may differ: this is the name in their JSON.
+    fleet_word: BudgetAnswer | None = None
 
     @property
     def failing(self) -> tuple[Held, ...]:
@@ -82,11 +83,11 @@ class HealthReport:
     @property
     def kept_by_fleet(self) -> str:
         """Return why a node with such findings is to stay; empty if it need not."""
-        word = self.fleet_word
-        if word is None or word.exceeded:
-            return word.exceeded if word else ""
+        answer = self.fleet_word
+        if answer is None or answer.exceeded:
+            return answer.exceeded if answer else ""
         newest_ns = max((held.since_ns for held in self.failing), default=0)
-        return "" if newest_ns < word.at_ns else "the controller has not said yet whether it may"
+        return "" if newest_ns < answer.at_ns else "the controller has not said yet whether it may"
 
     @property
     def status(self) -> Status:
@@ -139,7 +140,7 @@ class Known:
     blind: Mapping[str, str] = field(default_factory=dict)
     not_judged: Sequence[Unread] = ()
     answered: tuple[str, ...] = ()
-    fleet_word: FleetWord | None = None
+    budget_answer: BudgetAnswer | None = None
 
 
 def report_on(known: Known, groups: Iterable[str]) -> HealthReport:
@@ -179,7 +180,7 @@ def report_on(known: Known, groups: Iterable[str]) -> HealthReport:
         notes=known.notes,
         not_judged=_by_name(known.not_judged),
         answered=known.answered,
-        fleet_word=known.fleet_word,
+        fleet_word=known.budget_answer,
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.health.devices import devices_that_answer
-from everstep_agent.health.report import FleetWord, HealthReport, Known, report_on
+from everstep_agent.health.report import BudgetAnswer, HealthReport, Known, report_on
 from everstep_agent.health.socket import SOCKET_NAME, HealthServer
 from everstep_agent.monitoring.node_watch import NodeWatch
 from everstep_agent.monitoring.watch_loop import Watch
@@ -27,7 +27,7 @@ class HealthService:
         self.blind: Callable[[], Mapping[str, str]] = dict
         # Return how many devices answer, and the controller's word on failed prolog scripts.
         self.answered: Callable[[], tuple[str, ...]] = tuple
-        self.fleet_word: Callable[[], FleetWord | None] = lambda: None
+        self.budget_answer: Callable[[], BudgetAnswer | None] = lambda: None
         self._node = node
         self._watch = watch
         self._open_findings = open_findings
@@ -42,7 +42,7 @@ class HealthService:
             probes={source.name: source.group for source in self._watch.sources},
             blind=self.blind(),
             answered=self.answered(),
-            fleet_word=self.fleet_word(),
+            budget_answer=self.budget_answer(),
         )
         return report_on(known, groups)
 
@@ -56,14 +56,14 @@ class HealthSockets:
         node: NodeWatch,
         book: FindingBook,
         refusals: UserRefusals,
-        fleet_word: Callable[[], FleetWord | None],
+        budget_answer: Callable[[], BudgetAnswer | None],
     ) -> None:
         self._config = config
         self._refusals = refusals
         self._service = HealthService(config.node_name, node.watch, lambda: book.open_findings)
         self._service.blind = lambda: node.view.blind
         self._service.answered = lambda: devices_that_answer(node.view)
-        self._service.fleet_word = fleet_word
+        self._service.budget_answer = budget_answer
 
     async def own(self) -> None:
         """Answer `everstep-agent check`. Raises OSError when the socket cannot be made."""

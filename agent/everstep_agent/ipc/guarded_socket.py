@@ -8,7 +8,7 @@ at first (MSG_PEEK), and a connection with a descriptor in it is ended in a thre
 import contextlib
 import socket
 
-from everstep_agent.ipc.accept_pace import wait_readable
+from everstep_agent.ipc.accept_load_limit import wait_readable
 from everstep_agent.ipc.socket_disposal import socket_disposal
 
 # include/uapi/asm-generic/socket.h: since Linux 6.16 a sender gets EPERM for its descriptors.

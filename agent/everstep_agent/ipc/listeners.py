@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from everstep_agent.ipc.accept_pace import AcceptPace, wait_readable
+from everstep_agent.ipc.accept_load_limit import AcceptLoadLimit, wait_readable
 from everstep_agent.ipc.guarded_socket import GuardedSocket, refuse_descriptors
 from everstep_agent.ipc.peer import Peer, peer_of, user_of
 from everstep_agent.ipc.socket_disposal import socket_disposal
@@ -56,14 +56,14 @@ class UserListener:
         self._what = what
         self._quota = quota
         self._say = say
-        self._pace = AcceptPace()
+        self._load_limit = AcceptLoadLimit()
 
     async def accept(self) -> tuple[socket.socket, Peer]:
         """Return the next connection that is let in; the caller tells its quota when it ends."""
         clock = asyncio.get_running_loop().time
         while True:
             await socket_disposal().room()
-            await self._pace.rest_if_due()
+            await self._load_limit.rest_if_due()
             began_s = clock()
             try:
                 accepted, _ = self._listener.accept()
@@ -75,7 +75,7 @@ class UserListener:
                 await asyncio.sleep(_REST_S)
                 continue
             peer = self._let_in(accepted)
-            self._pace.count_work(clock() - began_s)
+            self._load_limit.count_work(clock() - began_s)
             if peer is not None:
                 return accepted, peer
 

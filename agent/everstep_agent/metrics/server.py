@@ -7,7 +7,7 @@ import socket
 import ssl
 from collections.abc import Callable
 
-from everstep_agent.ipc.accept_pace import AcceptPace
+from everstep_agent.ipc.accept_load_limit import AcceptLoadLimit
 from everstep_agent.ipc.listeners import listen_tcp
 
 logger = logging.getLogger(__name__)
@@ -49,17 +49,17 @@ class MetricsServer:
             self._listener.close()
 
     async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
-        loop, pace = asyncio.get_running_loop(), AcceptPace()
+        loop, load_limit = asyncio.get_running_loop(), AcceptLoadLimit()
         async with asyncio.TaskGroup() as group:
             while True:
-                await pace.rest_if_due()
+                await load_limit.rest_if_due()
                 try:
                     accepted, _ = await loop.sock_accept(listener)
                 except OSError as error:  # out of descriptors: the backlog waits
                     logger.warning("metrics: %s", error)
                     await asyncio.sleep(_REST_S)
                     continue
-                pace.count_work(_ANSWER_S)
+                load_limit.count_work(_ANSWER_S)
                 group.create_task(self._connect(accepted, tls), name="metrics connection")
 
     async def _connect(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from everstep_agent.detectors.agent import judge_kernel_log
 from everstep_agent.detectors.gpus.presence import GpusReading
 from everstep_agent.detectors.kernel import KernelDetector, KernelLine, XidSettings
-from everstep_agent.detectors.kernel.detector import Interesting, sieve_for
+from everstep_agent.detectors.kernel.detector import Interesting, prefilter_for
 from everstep_agent.detectors.kernel.gpu_faults.clearance import (
     field_230,
     judge_by_driver,
@@ -123,7 +123,7 @@ class KernelLogSource:
         self.open_findings: Callable[[], Sequence[BookEntry]] = lambda: ()
         # Returns what the driver says now, or nothing when it does not answer within milliseconds.
         self.ask_gpus: Callable[[], Awaitable[GpusReading | None]] = _nobody
-        self._detector.standing = self._standing
+        self._detector.open_finding = self._open_finding
 
     @property
     def xids(self) -> Counter[int]:
@@ -156,7 +156,7 @@ class KernelLogSource:
         batch = await self._drain()
         self._more = batch.more
         self.on_lines((*batch.earlier, *batch.lines))
-        found = self._detector.sift(batch.lines)
+        found = self._detector.prefilter(batch.lines)
         truth = await self._truth(found)
         now = self.now()
         self._detector.ports.note_places(self._view.places)
@@ -208,7 +208,7 @@ class KernelLogSource:
         given = self._settings
         return judge_by_driver(self.open_findings(), reading, given.tables, given.overrides, now)
 
-    def _standing(self, key: FindingKey) -> Finding | None:
+    def _open_finding(self, key: FindingKey) -> Finding | None:
         known = (known.finding for known in self.open_findings() if known.finding.key == key)
         return next(known, None)
 
@@ -251,8 +251,8 @@ def kernel_log(path: Path, boot_id: str, position: Position, rules: LineRules = 
     """Return the log at ``path``, to be read from a position on."""
     if path.exists() and stat.S_ISCHR(path.stat().st_mode):
         return DeviceLog(path, boot_id, position)
-    sieve = sieve_for(rules)
-    return FileLog(path, position, lambda texts: kernel_lines(texts, sieve))
+    prefilter = prefilter_for(rules)
+    return FileLog(path, position, lambda texts: kernel_lines(texts, prefilter))
 
 
 _FABRIC_INTERVAL_S = 10.0

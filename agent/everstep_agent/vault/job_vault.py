@@ -52,10 +52,10 @@ _WORDS_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class SlotWait:
-    """Limit of a wait for a slot; ``in_vain`` says why none gets free now, or ""."""
+    """Limit of a wait for a slot; ``hopeless_reason`` says why none gets free now, or ""."""
 
     for_s: float
-    in_vain: Callable[[], str]
+    hopeless_reason: Callable[[], str]
 
 
 class JobVault:
@@ -247,12 +247,12 @@ class JobVault:
                     # With all slots full nothing changes any more. Who frees them while the
                     # controller is away may not have known yet that it is when the last one was.
                     self._on_change()
-                    if wait.in_vain():
+                    if wait.hopeless_reason():
                         _shorten(limit)
                     await self.change_signal.wait()
         except TimeoutError:
             self.context.counters.skipped += 1
-            away = wait.in_vain()
+            away = wait.hopeless_reason()
             why = f"while {away}" if away else f"within {wait.for_s:.3g} s"
             return f"no slot was free {why}: {memory.table.describe_occupancy(self.recoverable)}"
         return f"generation {memory.table.generation} was stopped"

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from everstep_agent.detectors.kernel.detector import (
-    SIEVE,
+    PREFILTER,
     KernelDetector,
     XidSettings,
     worth_showing,
@@ -86,7 +86,7 @@ def _make(choices: Choices) -> KernelCase:
     records = [_record(line, number, choices) for number, line in enumerate(lines)]
     saved = [_saved(line, choices) for line in lines]
     if choices.rarely(30):
-        saved.append(choices.of(SIEVE.needles) + choices.of(("x", " (", "0", "\\")) * 60_000)
+        saved.append(choices.of(PREFILTER.needles) + choices.of(("x", " (", "0", "\\")) * 60_000)
     return KernelCase(tuple(records), tuple(saved))
 
 
@@ -141,7 +141,7 @@ def _follow(records: tuple[bytes, ...], detector: KernelDetector, now: _Moment) 
     device = DeviceLog(Path("/dev/null"), "fuzz", Position("", 0), lambda _, __: _next(left))
     batch = device.drain()
     os.close(device.descriptor() or 0)
-    told = detector.judge(detector.sift(batch.lines), DriverTruth(), now)
+    told = detector.judge(detector.prefilter(batch.lines), DriverTruth(), now)
     json.dumps([str(one) for one in (*told, *worth_showing(batch.lines), device.position)])
 
 

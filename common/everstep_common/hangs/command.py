@@ -13,7 +13,7 @@ from everstep_common.hangs.judging.explanation import confidence_words, kind_wor
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.reports.verdict import GroupState, HangClass, HangVerdict
 from everstep_common.printable import printable
-from everstep_common.reports.quantities import RANKS_MAX
+from everstep_common.quantities import RANKS_MAX
 
 _NAMED, _NOT_NAMED, _USAGE = 0, 1, 2
 _NAMES_TOLD = 4

@@ -18,6 +18,7 @@ from everstep_common.hangs.judging.process_evidence import (
     waits_for_data,
     works_with_gil,
 )
+from everstep_common.hangs.node_reports import NodeTold, read_all
 from everstep_common.hangs.reports.rank_report import (
     PAUSED,
     ProcessFacts,
@@ -25,7 +26,6 @@ from everstep_common.hangs.reports.rank_report import (
     RankHangReport,
 )
 from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
-from everstep_common.hangs.told_by_nodes import NodeTold, read_all
 from everstep_common.printable import printable
 
 # Of an error of a judge, what fits a line.

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Integer, Items
 from everstep_common.reports import BranchSteps, DataRanges, StoredStep
-from everstep_common.reports import quantities as q
 from everstep_common.reports.nodes import PAIR_ROUNDS_MAX
 
 # As many copies as a job of 100,000 ranks has, each on two nodes, with room.

@@ -5,7 +5,7 @@ Beside them is what their launcher is told: neither is journaled.
 
 from dataclasses import dataclass
 
-from everstep_common.reports import quantities as q
+from everstep_common import quantities as q
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Integer, Items
 from everstep_common.orders.jobs import ShardSources
 from everstep_common.preload import Preload
 from everstep_common.reports import DataRanges, StoredStep
-from everstep_common.reports import quantities as q
 
 # A node keeps the replicas of four others at most.
 REPLICA_SOURCES_MAX = 64

@@ -3,9 +3,11 @@
 Frames on the agent's Unix socket, protobuf messages to the controller and rows of its journal are
 derived from these records (`everstep_common.codec`, `everstep_proto.reports`, the journal's codec).
 A fact that grows a field is two lines: one here, one in fleet.proto. A new one of a job is a class
-in jobs.py and a line of ``JobReport`` there; what derives from `RankReport` ranks send themselves.
+in jobs.py and a line of ``JobReport`` there; what ranks send themselves is in
+`everstep_common.rank_messages.reports`.
 """
 
+from everstep_common.rank_messages import RANK_REPORTS, DataRange, RankReport, RollbackAsked
 from everstep_common.reports.hello import (
     Accelerator,
     Disk,
@@ -18,10 +20,8 @@ from everstep_common.reports.hello import (
 )
 from everstep_common.reports.jobs import (
     JOB_REPORTS,
-    RANK_REPORTS,
     BranchStep,
     BranchSteps,
-    DataRange,
     DataRanges,
     EndAsked,
     GenerationFinished,
@@ -33,11 +33,9 @@ from everstep_common.reports.jobs import (
     Phase,
     PhaseReached,
     RankExited,
-    RankReport,
     RanksGoOn,
     RanksStandStill,
     RestartedHere,
-    RollbackAsked,
     StepsCompleted,
     Storage,
     StoredStep,

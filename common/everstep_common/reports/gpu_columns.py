@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 
-from everstep_common.reports import quantities as q
+from everstep_common import quantities as q
 from everstep_common.reports.nodes import GpuColumns
 
 # What a column of 16 bits holds; a larger clock is a wrong reading, and not known.

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Integer, Items
 from everstep_common.judging.findings import Finding
-from everstep_common.reports import quantities as q
 from everstep_common.stamp import Stamp
 
 # More disks, interfaces or jobs than any node has: a list of them that is longer is hostile.

@@ -8,26 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Integer, Items
-from everstep_common.reports import quantities as q
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class DataRange:
-    """Batches of the job's data, by their numbers; both ends belong to it."""
-
-    first: q.Batch
-    last: q.Batch
-
-    def problems(self) -> list[str]:
-        """Say what is wrong with it."""
-        if self.first <= self.last:
-            return []
-        return [f"data {self.first} to {self.last} is no range: name its first batch first"]
-
-    def __str__(self) -> str:
-        return f"{self.first} to {self.last}" if self.first < self.last else f"{self.first}"
-
+from everstep_common.rank_messages import DataRange, SentByRank
 
 DataRanges = Annotated[tuple[DataRange, ...], Items(q.RANGES_MAX)]
 
@@ -222,25 +205,6 @@ class RankExited:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankReport:
-    """Report of a training process itself: its agent passes it on, and sees to these fields."""
-
-    generation: q.Generation = 0
-    rank: q.Rank = 0
-    at_boot_ns: q.BootNs = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackAsked(RankReport):
-    """A rank says that the state after a step is bad: the job shall go on from an older one."""
-
-    step: q.ToldStep
-    reason: q.Line
-    # Data that is left out from then on.
-    skip: DataRange | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartedHere:
     """An agent began a generation itself, while the controller was away; see own_restarts."""
 
@@ -339,7 +303,7 @@ JobReport = (
     | EndAsked
     | PhaseReached
     | RankExited
-    | RollbackAsked
+    | SentByRank
     | RestartedHere
     | GenerationStopped
     | GenerationFinished
@@ -348,5 +312,3 @@ JobReport = (
     | StepsCompleted
 )
 JOB_REPORTS: tuple[type, ...] = typing.get_args(JobReport)
-# Of these, what a training process sends itself, as it is.
-RANK_REPORTS = tuple(kind for kind in JOB_REPORTS if issubclass(kind, RankReport))

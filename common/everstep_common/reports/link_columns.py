@@ -5,7 +5,7 @@ from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_common.reports import quantities as q
+from everstep_common import quantities as q
 from everstep_common.reports.nodes import LinkColumns
 
 # Counters that are compared, in the order of the bits of `blind`: the kernel's names.

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Bytes, Integer, Items, Opaque
 from everstep_common.judging.findings import Finding, FindingKey
-from everstep_common.reports import quantities as q
 from everstep_common.stamp import Stamp
 
 
@@ -248,7 +248,7 @@ class RankColumns:
     # Phases and pauses, and a byte for each rank that tells which is its.
     phases: Annotated[tuple[q.Word, ...], Items(64)] = ()
     rank_phases: Annotated[bytes, Bytes(q.RANKS_OF_NODE_MAX)] = b""
-    # Own work of each, of 64 bits, as `own_work` packs it; empty where no rank tells it.
+    # Compute time of each, of 64 bits, as `compute_time` packs it; empty where no rank tells it.
     own: Annotated[bytes, Bytes(8 * q.RANKS_OF_NODE_MAX)] = b""
     # Roles, and a byte for each rank that tells which is its; empty where none told.
     roles: Annotated[tuple[q.Word, ...], Items(64)] = ()

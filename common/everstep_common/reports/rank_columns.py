@@ -26,7 +26,7 @@ class RankRow:
     since_ms: int
     # Its phase or pause, as its script told.
     phase: str
-    # Its own work, as `own_work` packs it; 0: it tells nothing of that.
+    # Its compute time, as `compute_time` packs it; 0: it tells nothing of that.
     own: int = 0
     # Which part of the model it computes, as its script told.
     role: str = ""

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Integer, Items
 from everstep_common.preload import Preload
-from everstep_common.reports import quantities as q
 from everstep_common.reports.jobs import StoredStep
 
 # As many as Linux numbers processes (PID_MAX_LIMIT).

@@ -2,28 +2,53 @@
 
 Launcher:  Join → Joined | Refused | RefusedForNow, then Start / Stop / End / Hold / Notice at any
            time; Preload both ways.
-Trainer:   Attach → Attached | Refused,
-           Describe → DescribedPart | NothingToRestore | RestoreFailed,
-           Restore → RestoredCopies | NothingToRestore | RestoreFailed,
-           Reserve → Reserved | Refused,
-           Begin → Slot | Skip | Unplanned, Commit → Committed | CommittedAhead | Refused,
-           AskSkipped → Skipped;
-           Progress, Paused and the reports of a rank (RankReport) are not answered.
-           Before any answer to a question of an attached process: Pending → Await, again and again.
+Trainer:   see `everstep_common.rank_messages`, from which all of a rank's are imported here, too.
 One file for each of them, and one for what a process asks of the vault; all are imported from here.
 Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
 """
 
 from everstep_common.preload import Preload
-from everstep_common.reports import (
-    RANK_REPORTS,
+from everstep_common.rank_messages import (
+    CARRIERS_TO_TRAINER,
+    FROM_TRAINER,
+    TO_TRAINER,
+    AskSkipped,
+    Attach,
+    Attached,
+    Await,
+    Begin,
+    Commit,
+    Committed,
+    CommittedAhead,
     DataRange,
+    Describe,
+    DescribedPart,
+    Entry,
+    NothingToRestore,
+    Paused,
+    Pending,
+    Progress,
+    Ready,
+    Refused,
+    RefusedForNow,
+    Reserve,
+    Reserved,
+    Restore,
+    RestoredCopies,
+    RestoredCopy,
+    RestoreFailed,
+    RollbackAsked,
+    Skip,
+    Skipped,
+    Slot,
+    Unplanned,
+)
+from everstep_common.reports import (
     EndAsked,
     GenerationFinished,
     GenerationStopped,
     LauncherLeft,
     RankExited,
-    RollbackAsked,
     Standbys,
     Storage,
 )
@@ -48,37 +73,6 @@ from everstep_common.trainer_messages.launcher import (
     StepSeen,
     Stop,
     StopAfterLook,
-)
-from everstep_common.trainer_messages.refusal import Refused, RefusedForNow
-from everstep_common.trainer_messages.trainer import (
-    AskSkipped,
-    Attach,
-    Attached,
-    Paused,
-    Progress,
-    Ready,
-    Skipped,
-)
-from everstep_common.trainer_messages.vault import (
-    Await,
-    Begin,
-    Commit,
-    Committed,
-    CommittedAhead,
-    Describe,
-    DescribedPart,
-    Entry,
-    NothingToRestore,
-    Pending,
-    Reserve,
-    Reserved,
-    Restore,
-    RestoredCopies,
-    RestoredCopy,
-    RestoreFailed,
-    Skip,
-    Slot,
-    Unplanned,
 )
 
 __all__ = [
@@ -181,35 +175,3 @@ TO_LAUNCHER = (
     Notice,
     Hold,
 )
-FROM_TRAINER = (
-    Attach,
-    Describe,
-    Restore,
-    Ready,
-    Reserve,
-    Begin,
-    Commit,
-    Progress,
-    Paused,
-    AskSkipped,
-    Await,
-    *RANK_REPORTS,
-)
-TO_TRAINER = (
-    Attached,
-    Refused,
-    DescribedPart,
-    RestoredCopies,
-    NothingToRestore,
-    RestoreFailed,
-    Reserved,
-    Slot,
-    Skip,
-    Unplanned,
-    Committed,
-    CommittedAhead,
-    Skipped,
-    Pending,
-)
-# With these the agent passes descriptors of sealed memory; with no other message either way.
-CARRIERS_TO_TRAINER = (Reserved, RestoredCopies)

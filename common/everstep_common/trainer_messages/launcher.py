@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Items
 from everstep_common.reports import JobRequest
-from everstep_common.reports import quantities as q
 from everstep_common.reports.nodes import RankReportText
 from everstep_common.storage_environment import environment_problem
 
@@ -106,8 +106,8 @@ class RanksWatched:
     phases: Annotated[tuple[q.Word, ...], Items(64)] = ()
     ranks: Annotated[tuple[q.Rank, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
     rank_phases: Annotated[tuple[q.Count, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
-    # Own work of each, as `own_work` packs it; none where no rank tells it.
-    own: Annotated[tuple[q.OwnWork, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
+    # Compute time of each, as `compute_time` packs it; none where no rank tells it.
+    own: Annotated[tuple[q.PackedComputeTime, ...], Items(q.RANKS_OF_NODE_MAX)] = ()
     # Roles as scripts told, and which is that of each rank; none where none did.
     roles: Annotated[tuple[q.Word, ...], Items(64)] = ()
     rank_roles: Annotated[tuple[q.Count, ...], Items(q.RANKS_OF_NODE_MAX)] = ()

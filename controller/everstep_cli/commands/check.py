@@ -9,7 +9,7 @@ from rich.text import Text
 
 from everstep_cli.commands.completion import node_names
 from everstep_cli.commands.session import Ask, asks_controller
-from everstep_cli.views import words
+from everstep_cli.views import formatting
 from everstep_cli.views.tables import table
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
@@ -81,7 +81,7 @@ def result_sheet(
     """Yield what a test has shown, with its numbers."""
     on_purpose = " [injected]" if reply.injected else ""
     age_ns = max(0, now_ns - reply.done_ns)
-    when = f" ({words.duration(age_ns)} ago)" if reply.done_ns and age_ns > _JUST_NS else ""
+    when = f" ({formatting.duration(age_ns)} ago)" if reply.done_ns and age_ns > _JUST_NS else ""
     # A node's name is typed again: it keeps its letters, also where a sentence begins.
     yield Text(f"{printable(reply.sentence)}{on_purpose}{when}")
     if not reply.rows:

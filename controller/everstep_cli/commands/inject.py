@@ -13,7 +13,7 @@ from everstep_cli.commands.completion import node_names
 from everstep_cli.commands.node_lists import names_in_all
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_proto.generated import admin_pb2
 
 _UNITS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -161,8 +161,8 @@ def _listing(node: str, reply: admin_pb2.InjectionsReply, now_ns: int) -> Iterat
     for line in reply.injections:
         made.add_row(
             line.injection,
-            words.state(line.state),
-            f"{words.duration(now_ns - line.ordered_ns)} ago",
+            formatting.state(line.state),
+            f"{formatting.duration(now_ns - line.ordered_ns)} ago",
             line.operator,
             _story(line),
         )
@@ -170,7 +170,7 @@ def _listing(node: str, reply: admin_pb2.InjectionsReply, now_ns: int) -> Iterat
 
 
 def _story(line: admin_pb2.InjectionLine) -> Text:
-    story = Text(f"{line.spec} for {words.duration(line.duration_ns)}")
+    story = Text(f"{line.spec} for {formatting.duration(line.duration_ns)}")
     if line.message:
         story.append(f"\n{line.message}", "dim")
     if line.reason:

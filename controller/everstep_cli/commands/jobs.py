@@ -21,8 +21,8 @@ from everstep_cli.views.stacks import stacks_sheet
 from everstep_common.codec import json_text
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.looks import moving_job
+from everstep_common.hangs.node_reports import NodeTold, ToldByNodes, read_all
 from everstep_common.hangs.reports.verdict import HangClass
-from everstep_common.hangs.told_by_nodes import NodeTold, ToldByNodes, read_all
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 

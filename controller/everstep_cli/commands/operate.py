@@ -12,7 +12,7 @@ from everstep_cli.commands.node_lists import (
 )
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import each_node
-from everstep_cli.views import words
+from everstep_cli.views import formatting
 from everstep_proto.generated import admin_pb2
 
 
@@ -117,7 +117,8 @@ def _outcome(node: admin_pb2.NodeDetail) -> Text:
     summary = node.summary
     owners = " and ".join(claim.owner for claim in summary.claims)
     takes = f"takes no ranks: claimed by {owners}" if owners else "no claim is on it"
-    return Text.assemble((summary.node, "bold"), ": ", words.state(summary.state), f", {takes}")
+    state = formatting.state(summary.state)
+    return Text.assemble((summary.node, "bold"), ": ", state, f", {takes}")
 
 
 def _kept_by_others(ask: Ask, node: admin_pb2.NodeDetail) -> Iterator[Text]:

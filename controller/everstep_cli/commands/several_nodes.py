@@ -9,7 +9,7 @@ from rich.console import RenderableType
 
 from everstep_cli.client.admin import AdminError, RefusedError, list_nodes
 from everstep_cli.commands.session import Ask
-from everstep_cli.views import json_output, words
+from everstep_cli.views import formatting, json_output
 from everstep_proto.generated import admin_pb2
 
 M = TypeVar("M", bound=Message)
@@ -40,7 +40,7 @@ def each_node(
             click.echo(f"{name}: {error}", err=True)
             continue
         except AdminError as error:
-            left = words.names([*refused, *names[place:]])
+            left = formatting.names([*refused, *names[place:]])
             raise AdminError(f"{error}; nothing was done for {left}") from error
         if ask.as_json:
             click.echo(json_output.to_line(reply))
@@ -48,7 +48,7 @@ def each_node(
         for part in view(name, reply):
             ask.console.print(part)
     if refused:
-        raise AdminError(f"not done for {words.names(refused)}, for what is said above")
+        raise AdminError(f"not done for {formatting.names(refused)}, for what is said above")
 
 
 def refuse_unknown(ask: Ask, names: Sequence[str]) -> None:

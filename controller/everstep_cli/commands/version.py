@@ -8,7 +8,7 @@ from rich.text import Text
 
 from everstep_cli.client.admin import AdminError
 from everstep_cli.commands.session import Ask, asks_controller
-from everstep_cli.views import json_output, tables, words
+from everstep_cli.views import formatting, json_output, tables
 from everstep_common.version import VERSION
 from everstep_proto.generated import admin_pb2
 
@@ -48,7 +48,7 @@ def _sheet(detail: admin_pb2.ControllerDetail, now_ns: int) -> Table:
             ("cluster", detail.cluster_id),
             ("mode", detail.mode),
             ("term", str(detail.term)),
-            ("up for", words.duration(now_ns - detail.started_ns)),
+            ("up for", formatting.duration(now_ns - detail.started_ns)),
             ("journal", f"{detail.journal_events} events"),
             ("budgets", detail.budgets),
             ("paused", " ".join(detail.paused)),

@@ -8,7 +8,7 @@ from rich.live import Live
 from rich.text import Text
 
 from everstep_cli.demo.cluster_view import ClusterView
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_cli.views.findings import event_line
 
 # The story takes what the rest of the picture leaves of the screen.
@@ -124,7 +124,7 @@ def _nodes(view: ClusterView) -> RenderableType:
         spare = view.job is not None and node.node in view.job.summary.spares and not node.claims
         made.add_row(
             node.node,
-            words.state(node.state),
+            formatting.state(node.state),
             "spare" if spare else "-" if place is None else str(place),
             " ".join(claim.owner for claim in node.claims) or "-",
             str(node.findings),
@@ -138,7 +138,7 @@ def _job(view: ClusterView, steps_per_s: float) -> Text:
     summary = view.job.summary
     told = Text.assemble(
         (f"job {summary.job} ", "bold"),
-        words.state(summary.state),
+        formatting.state(summary.state),
         f", generation {summary.generation}, step {view.step}, {steps_per_s:.1f} steps/s, "
         f"ETTR {summary.ettr_time:.1%}\n",
         _way_back(view),

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from everstep_cli.demo.losses import LossComparison
 from everstep_cli.demo.proofs import DemoClaim
-from everstep_cli.views import json_output, tables, words
+from everstep_cli.views import formatting, json_output, tables
 from everstep_cli.views.jobs import costs_line
 from everstep_common.version import VERSION
 from everstep_proto.generated import admin_pb2
@@ -97,7 +97,7 @@ def _incidents(ledger: admin_pb2.Ledger) -> RenderableType:
             incident.node,
             incident.plan.replace("_", " "),
             restored if incident.has_restored else "-",
-            words.seconds(sum(cost.time_ns for cost in incident.costs)),
+            formatting.seconds(sum(cost.time_ns for cost in incident.costs)),
             costs_line(incident.costs),
         )
     return made
@@ -107,9 +107,9 @@ def _time(ledger: admin_pb2.Ledger) -> RenderableType:
     made = tables.table("category", "seconds", "share", right=("seconds", "share"))
     for category in ledger.categories:
         share = category.time_ns / ledger.wall_ns if ledger.wall_ns else 0.0
-        made.add_row(category.name, words.seconds(category.time_ns), f"{share:.2%}")
+        made.add_row(category.name, formatting.seconds(category.time_ns), f"{share:.2%}")
     made.add_section()
-    made.add_row("wall clock", words.seconds(ledger.wall_ns), "100.00%", style="bold")
+    made.add_row("wall clock", formatting.seconds(ledger.wall_ns), "100.00%", style="bold")
     made.add_row("ETTR_time", "", f"{ledger.ettr_time:.2%}", style="bold")
     made.add_row("ETTR_work", "", f"{ledger.ettr_work:.2%}", style="bold")
     return made

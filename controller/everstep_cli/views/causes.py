@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from everstep_cli.views import words
+from everstep_cli.views import formatting
 from everstep_proto.generated import admin_pb2
 
 _NAMED_MAX = 4
@@ -28,8 +28,8 @@ def by_cause(
 def nodes_of(findings: Sequence[admin_pb2.FindingLine]) -> str:
     """Return the nodes of findings, folded; how many, where that is long."""
     nodes = list(dict.fromkeys(one.node for one in findings))
-    folded = words.names(nodes)
-    return folded if len(folded) <= _NODES_WIDTH_MAX else words.count(len(nodes), "node")
+    folded = formatting.names(nodes)
+    return folded if len(folded) <= _NODES_WIDTH_MAX else formatting.count(len(nodes), "node")
 
 
 def components_of(findings: Sequence[admin_pb2.FindingLine]) -> str:

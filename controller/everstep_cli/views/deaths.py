@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_common.failures.classification import FOLLOWING, Side, side
 from everstep_proto.generated import admin_pb2
 
@@ -64,7 +64,7 @@ def _table(deaths: Iterable[admin_pb2.RankDeath]) -> Table:
     )  # fmt: skip
     for death in deaths:
         made.add_row(
-            words.clock(death.at_ns),
+            formatting.clock(death.at_ns),
             str(death.rank),
             death.node,
             str(death.generation),

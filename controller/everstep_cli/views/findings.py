@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_cli.views.causes import by_cause, components_of, nodes_of, runs_of_events
 from everstep_cli.views.deaths import death_lists
 from everstep_cli.views.stacks import hang_sheet
@@ -30,9 +30,9 @@ def finding_table(
         finding = group[0]
         made.add_row(
             *([nodes_of(group)] if with_node else []),
-            words.state(finding.severity),
+            formatting.state(finding.severity),
             f"{finding.condition}\n{components_of(group)}",
-            words.duration(now_ns - min(one.since_ns for one in group)),
+            formatting.duration(now_ns - min(one.since_ns for one in group)),
             _story(finding).append(_more_of(len(group) - 1, each), "dim"),
         )
     return made
@@ -59,7 +59,7 @@ def finding_list(
 def event_line(event: admin_pb2.Event) -> Text:
     """Return an event as a line: when, about what, which kind, and the sentence."""
     return Text.assemble(
-        (words.clock(event.at_ns), "dim"),
+        (formatting.clock(event.at_ns), "dim"),
         "  ",
         (f"{event.subject:<12}", "bold"),
         " ",
@@ -71,7 +71,7 @@ def event_line(event: admin_pb2.Event) -> Text:
 
 def explanation(reply: admin_pb2.WhyReply, name: str) -> Iterator[RenderableType]:
     """Yield the answer first, then the decisions that led there."""
-    yield Text.assemble((name, "bold"), f" ({reply.kind}) is ", words.state(reply.state))
+    yield Text.assemble((name, "bold"), f" ({reply.kind}) is ", formatting.state(reply.state))
     yield Text(reply.answer)
     if reply.HasField("hang"):
         yield from hang_sheet(reply.hang)
@@ -98,7 +98,7 @@ def _history(events: Iterable[admin_pb2.Event], name: str) -> Table:
         first = run[0]
         more = _more_of(len(run) - 1, f"everstep events --subject {name}")
         story = Text(first.message).append(more, "dim")
-        made.add_row(words.clock(first.at_ns), first.reason, story)
+        made.add_row(formatting.clock(first.at_ns), first.reason, story)
     return made
 
 

@@ -7,7 +7,7 @@ from rich.console import RenderableType
 from rich.style import Style
 from rich.text import Text
 
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_proto.generated import admin_pb2
 
 # Of a job that runs, the step in hand is not lost: it is not made yet.
@@ -60,7 +60,7 @@ def node_lines(
 def refusals(refused: Iterable[admin_pb2.RefusedAgent], now_ns: int) -> Iterator[str]:
     """Yield a line for each agent that is not let in."""
     for agent in refused:
-        age = words.duration(now_ns - agent.since_ns)
+        age = formatting.duration(now_ns - agent.since_ns)
         yield f"{agent.node}, an agent refused for {age}: {agent.reason}"
 
 
@@ -69,7 +69,7 @@ def sentences(node: admin_pb2.NodeSummary, now_ns: int) -> Iterator[str]:
     if node.state != "healthy" and node.reason:
         yield node.reason
     if node.doubt:
-        yield f"doubtful for {words.duration(now_ns - node.doubted_ns)}: {node.doubt}"
+        yield f"doubtful for {formatting.duration(now_ns - node.doubted_ns)}: {node.doubt}"
     for claim in node.claims:
         # Of maintenance, the window's own sentence says it all.
         if claim.reason != node.reason and claim.owner != "maintenance":
@@ -82,7 +82,7 @@ def sentences(node: admin_pb2.NodeSummary, now_ns: int) -> Iterator[str]:
 
 def state_of(node: admin_pb2.NodeSummary) -> Text:
     """Return the state of a node, and what is beside it, in its colour."""
-    shown = words.state(node.state)
+    shown = formatting.state(node.state)
     if _is_withheld(node):
         shown.append(f", {_withheld(node)}", "yellow")
     if node.doubt:
@@ -139,7 +139,7 @@ def _cells(node: admin_pb2.NodeSummary, now_ns: int, *, hardware: bool) -> list[
     cells = [
         node.node,
         _state(node),
-        words.duration(now_ns - node.since_ns),
+        formatting.duration(now_ns - node.since_ns),
         ",".join(claim.owner for claim in node.claims) or "-",
         str(node.findings),
         ",".join(node.jobs) or "-",
@@ -148,7 +148,7 @@ def _cells(node: admin_pb2.NodeSummary, now_ns: int, *, hardware: bool) -> list[
         cells += [
             node.domain or "-",
             str(node.cpu_count or "-"),
-            words.size(node.memory_bytes) if node.memory_bytes else "-",
+            formatting.size(node.memory_bytes) if node.memory_bytes else "-",
             node.accelerators or "none",
         ]
     return cells
@@ -162,5 +162,5 @@ def _state(node: admin_pb2.NodeSummary) -> str:
 
 
 def _coloured(node: admin_pb2.NodeSummary, cell: str) -> str:
-    style = "yellow" if node.doubt else words.state_style(node.state)
+    style = "yellow" if node.doubt else formatting.state_style(node.state)
     return Style.parse(style).render(cell)

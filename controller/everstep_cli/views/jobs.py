@@ -8,7 +8,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_cli.views.deaths import death_lists
 from everstep_cli.views.findings import finding_table, grouped
 from everstep_cli.views.slowness import slow_table
@@ -34,11 +34,11 @@ def job_list(jobs: Iterable[admin_pb2.JobSummary]) -> Iterator[RenderableType]:
         made.add_row(
             job.job,
             job.id,
-            words.state(job.outcome or job.state),
+            formatting.state(job.outcome or job.state),
             str(job.generation),
             _step(job),
-            words.names(job.members),
-            words.names(job.spares),
+            formatting.names(job.members),
+            formatting.names(job.spares),
             _ettr(job),
         )
     yield made
@@ -60,13 +60,13 @@ def job_sheet(
             ("job", Text(summary.job, style="bold")),
             ("id", summary.id),
             *([("continues", job.continues)] if job.continues else []),
-            ("state", words.state(summary.outcome or summary.state)),
+            ("state", formatting.state(summary.outcome or summary.state)),
             ("because", summary.reason),
             *([("begun", f"it {job.begun}")] if job.begun else []),
-            ("generation", f"{summary.generation} ({words.count(job.restarts, 'restart')})"),
+            ("generation", f"{summary.generation} ({formatting.count(job.restarts, 'restart')})"),
             ("step", f"{_step_in_words(summary)}, {_recoverable(job)}"),
-            ("nodes", words.names(summary.members)),
-            ("spares", words.names(summary.spares)),
+            ("nodes", formatting.names(summary.members)),
+            ("spares", formatting.names(summary.spares)),
             *(("kept out", sentence) for sentence in job.kept_out),
             *(("foretold", sentence) for sentence in job.swap_plans),
             *(() if summary.state == "ended" else standby_facts(job.standbys)),
@@ -124,7 +124,7 @@ def incident_list(incidents: Sequence[admin_pb2.Incident]) -> Iterator[Renderabl
             incident.cause,
             incident.node or "-",  # of a restart that was ordered, no node is the cause
             incident.plan.replace("_", " ") or ("open" if not incident.over_ns else "-"),
-            words.seconds(total),
+            formatting.seconds(total),
             _incident_story(incident),
         )
     yield made
@@ -158,9 +158,8 @@ COST_WORDS: Mapping[str, str] = MappingProxyType(
 
 def costs_line(costs: Iterable[admin_pb2.Category]) -> str:
     """Return costs in a line: "noticing 0.012, ending processes 0.100"; --json has the codes."""
-    return ", ".join(
-        f"{COST_WORDS.get(cost.name, cost.name)} {words.seconds(cost.time_ns)}" for cost in costs
-    )
+    shown = ((COST_WORDS.get(cost.name, cost.name), cost.time_ns) for cost in costs)
+    return ", ".join(f"{name} {formatting.seconds(time_ns)}" for name, time_ns in shown)
 
 
 def _categories(ledger: admin_pb2.Ledger) -> Table:
@@ -170,17 +169,18 @@ def _categories(ledger: admin_pb2.Ledger) -> Table:
     for category in ledger.categories:
         share = category.time_ns / ledger.wall_ns if ledger.wall_ns else 0.0
         made.add_row(
-            category.name, words.seconds(category.time_ns), f"{share:.2%}", category.meaning
+            category.name, formatting.seconds(category.time_ns), f"{share:.2%}", category.meaning
         )
     made.add_section()
     total = sum(category.time_ns for category in ledger.categories)
     share = total / ledger.wall_ns if ledger.wall_ns else 0.0
+    wall = formatting.seconds(ledger.wall_ns)
     exact = (
         "= wall clock, to the nanosecond"
         if total == ledger.wall_ns
-        else (f"differs from the wall clock, {words.seconds(ledger.wall_ns)}: please report this")
+        else f"differs from the wall clock, {wall}: please report this"
     )
-    made.add_row("sum", words.seconds(total), f"{share:.2%}", exact, style="bold")
+    made.add_row("sum", formatting.seconds(total), f"{share:.2%}", exact, style="bold")
     return made
 
 
@@ -264,13 +264,14 @@ def _numbers(first: int, count: int) -> str:
 def _wish(job: admin_pb2.JobDetail) -> str:
     least = "" if job.nodes_min == job.nodes_max else f"{job.nodes_min} to "
     each = " each" if job.nodes_max > 1 else ""
-    nodes, ranks = words.count(job.nodes_max, "node"), words.count(job.processes_per_node, "rank")
+    nodes = formatting.count(job.nodes_max, "node")
+    ranks = formatting.count(job.processes_per_node, "rank")
     return f"{least}{nodes} with {ranks}{each}"
 
 
 def _failures(ledger: admin_pb2.Ledger) -> str:
     planned = len(ledger.incidents) - ledger.failures
-    beside = f", beside {words.count(planned, 'incident')} of planned work" if planned else ""
+    beside = f", beside {formatting.count(planned, 'incident')} of planned work" if planned else ""
     return f"{ledger.failures}{beside}"
 
 
@@ -292,7 +293,7 @@ _KINDS = {
 def planned_facts(line: admin_pb2.PlannedLine, now_ns: int) -> Iterator[tuple[str, str]]:
     """Yield what is planned and why, what it waits for, and how to take it back."""
     after = f" after step {line.after_step}" if line.HasField("after_step") else ""
-    since = words.duration(now_ns - line.ordered_ns)
+    since = formatting.duration(now_ns - line.ordered_ns)
     what = _KINDS.get(line.kind, line.kind)
     yield "planned", f"{what}{after}, ordered by {line.by} {since} ago: {line.reason}"
     yield "waits", line.waits
@@ -311,10 +312,10 @@ def standby_facts(lines: Iterable[admin_pb2.StandbyLine]) -> list[tuple[str, str
 
 
 def _sentence(group: list[admin_pb2.StandbyLine]) -> str:
-    first, where = group[0], words.names([line.node for line in group])
+    first, where = group[0], formatting.names([line.node for line in group])
     if first.ended:
         return f"none on {where}: {first.ended}"
     making = f", {first.making} being made" if first.making else ""
     most = max(line.memory_bytes for line in group)
     each = "" if len(group) == 1 else " a node at most"
-    return f"{first.ready} ready{making} on {where}, {words.size(most)}{each}"
+    return f"{first.ready} ready{making} on {where}, {formatting.size(most)}{each}"

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_proto.generated import admin_pb2
 
 _NS = 1_000_000_000
@@ -28,10 +28,10 @@ def window_list(
     for window in rows:
         made.add_row(
             window.window,
-            words.state(window.state),
+            formatting.state(window.state),
             _clock(window.begin_ns),
             _clock(window.end_ns),
-            words.names(window.nodes),
+            formatting.names(window.nodes),
             window.by,
             window.reason or "-",
         )
@@ -44,7 +44,7 @@ def window_sheet(window: admin_pb2.MaintenanceWindow, now_ns: int) -> Iterator[R
     """Yield what was planned, or given up, and what follows."""
     span = f"{_clock(window.begin_ns)} to {_clock(window.end_ns)} UTC"
     yield Text.assemble(
-        (window.window, "bold"), f": {window.state}, {words.names(window.nodes)}, {span}"
+        (window.window, "bold"), f": {window.state}, {formatting.names(window.nodes)}, {span}"
     )
     if window.ended_by:
         yield f"cancelled by {window.ended_by}"
@@ -55,7 +55,7 @@ def _sentences(window: admin_pb2.MaintenanceWindow, now_ns: int) -> Iterator[Tex
     if window.state not in _OPEN:
         return
     if window.state == "planned":
-        drained = words.duration(window.drain_ns - now_ns)
+        drained = formatting.duration(window.drain_ns - now_ns)
         yield Text(f"{window.window}: jobs begin to leave in {drained}")
     for job in window.moves:
         yield Text(f"{window.window}: {job} goes on elsewhere, from a step boundary")

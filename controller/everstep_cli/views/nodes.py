@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_cli.views.findings import finding_table
 from everstep_cli.views.fleet import state_of
 from everstep_proto.generated import admin_pb2
@@ -40,15 +40,15 @@ def node_sheet(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[RenderableTy
 
 def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, tables.Cell]]:
     summary = node.summary
-    since = words.duration(now_ns - summary.since_ns)
+    since = formatting.duration(now_ns - summary.since_ns)
     yield "node", Text(summary.node, style="bold")
     yield "state", state_of(summary).append(f" for {since}")
     yield "because", summary.reason
     if summary.doubt:
-        age = words.duration(now_ns - summary.doubted_ns)
+        age = formatting.duration(now_ns - summary.doubted_ns)
         yield "doubtful", f"for {age}: {summary.doubt}"
     for claim in summary.claims:
-        age = words.duration(now_ns - claim.since_ns)
+        age = formatting.duration(now_ns - claim.since_ns)
         yield "claim", f"{claim.owner} for {age}: {claim.reason}"
     yield "window", summary.maintenance
     yield "foretold", node.swap_plan
@@ -59,7 +59,7 @@ def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, table
     yield "domain", node.domain
     yield "agent", node.agent_version
     yield "cpu", f"{summary.cpu_count} x {node.cpu_model or 'unknown model'}"
-    yield "memory", words.size(summary.memory_bytes)
+    yield "memory", formatting.size(summary.memory_bytes)
     yield "accelerators", "" if node.accelerators else summary.accelerators or "none"
     yield "kernel", node.kernel
     yield "boot", node.boot_id
@@ -76,8 +76,8 @@ def _disks(node: admin_pb2.NodeDetail) -> RenderableType:
             disk.device,
             disk.mount,
             disk.filesystem,
-            words.size(disk.size_bytes),
-            words.size(disk.free_bytes),
+            formatting.size(disk.size_bytes),
+            formatting.size(disk.free_bytes),
         )
     return made
 
@@ -91,7 +91,7 @@ def _interfaces(node: admin_pb2.NodeDetail) -> RenderableType:
             interface.name,
             interface.kind,
             Text("up", "green") if interface.up else Text("down", "yellow"),
-            words.speed(interface.speed_bits_per_s),
+            formatting.speed(interface.speed_bits_per_s),
             _numa(interface),
             interface.pci_address,
             interface.firmware,
@@ -108,7 +108,7 @@ def _accelerators(node: admin_pb2.NodeDetail) -> RenderableType:
         made.add_row(
             device.name,
             device.vendor,
-            words.size(device.memory_bytes),
+            formatting.size(device.memory_bytes),
             _numa(device),
             device.pci_address,
             device.nearest,

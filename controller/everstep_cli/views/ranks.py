@@ -7,8 +7,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from everstep_cli.views import tables
+from everstep_common.hangs.node_reports import ToldByNodes
 from everstep_common.hangs.reports.rank_report import ProcessState, RankHangReport
-from everstep_common.hangs.told_by_nodes import ToldByNodes
 from everstep_common.printable import printable
 
 

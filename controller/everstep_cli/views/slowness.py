@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 
@@ -13,7 +13,7 @@ from everstep_proto.generated import admin_pb2
 def slowness_sheet(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
     """Yield who is slow, or that nobody is, with what was seen."""
     yield Text(printable(told.sentence), style="bold")
-    compared = f"{words.count(told.comparisons, 'time')}, {told.telling} of {told.ranks} ranks"
+    compared = f"{formatting.count(told.comparisons, 'time')}, {told.telling} of {told.ranks} ranks"
     lost = f"{told.lost_ratio:.1%} to the slowest rank of each step"
     yield tables.facts(
         [
@@ -54,7 +54,7 @@ def _collectives(told: admin_pb2.Slowness) -> Iterator[RenderableType]:
 
 def _age(look: admin_pb2.CollectiveLook) -> str:
     """Return how old a look is that is not of now: a newer one took too long, or was not due."""
-    return f", {words.duration(look.age_ns)} ago" if look.age_ns >= _OLD_NS else ""
+    return f", {formatting.duration(look.age_ns)} ago" if look.age_ns >= _OLD_NS else ""
 
 
 def _nominated(look: admin_pb2.CollectiveLook) -> list[admin_pb2.LateLine]:

@@ -6,7 +6,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_proto.generated import admin_pb2
 
 # Longer lists of nodes are counted: they would hide what the table is about.
@@ -33,9 +33,10 @@ def storage_facts(storage: admin_pb2.StorageLine, now_ns: int) -> Iterator[tuple
     """Yield where the state is brought to, how often, how far that is, and what went wrong."""
     yield "storage", f"{storage.path} {_how_often(storage)}, keeps {storage.keep} complete steps"
     if storage.has_step:
-        age = f", {words.duration(now_ns - storage.stored_ns)} ago" if storage.stored_ns else ""
-        newest = f"step {storage.step} of generation {storage.generation}{age}"
-        yield "stored", newest + (f", {words.size(storage.size_bytes)}" * bool(storage.size_bytes))
+        ago = formatting.duration(now_ns - storage.stored_ns)
+        age = f", {ago} ago" if storage.stored_ns else ""
+        size = f", {formatting.size(storage.size_bytes)}" if storage.size_bytes else ""
+        yield "stored", f"step {storage.step} of generation {storage.generation}{age}{size}"
     else:
         yield "stored", "no complete step yet"
     if storage.pending:
@@ -50,7 +51,8 @@ def cadence_line(cadence: admin_pb2.Cadence) -> str:
     if not cadence.every:
         return cadence.reason
     often = "every step" if cadence.every == 1 else f"every {cadence.every} steps"
-    skipped = f"; {words.count(cadence.skipped, 'snapshot')} skipped" if cadence.skipped else ""
+    snapshots = formatting.count(cadence.skipped, "snapshot")
+    skipped = f"; {snapshots} skipped" if cadence.skipped else ""
     return f"{cadence.reason or often}{skipped}"
 
 
@@ -66,7 +68,7 @@ def copy_lines(copies: Iterable[admin_pb2.CopyLine]) -> Iterator[str]:
             copy.generation,
             copy.rank,
             copy.tier,
-            words.size(copy.size_bytes),
+            formatting.size(copy.size_bytes),
             copy.root_hash[:12],
             copy.node + (", away" if copy.unreachable else ""),
         )
@@ -78,17 +80,17 @@ def forgotten(reply: admin_pb2.ForgetJobReply) -> Iterator[Text]:
     """Yield a sentence for each thing that became of the memory of a job."""
     name = (reply.job, "bold")
     if reply.dropped:
-        size = words.size(reply.dropped_bytes)
+        size = formatting.size(reply.dropped_bytes)
         yield Text.assemble(
             name, f": {size} of snapshots dropped from memory on ", _on(reply.dropped)
         )
     if reply.dropping:
-        size, nodes = words.size(reply.dropping_bytes), _on(reply.dropping)
+        size, nodes = formatting.size(reply.dropping_bytes), _on(reply.dropping)
         yield Text.assemble(
             name, f": {size} of snapshots still being dropped on {nodes}; ask again"
         )
     if reply.away:
-        size, nodes = words.size(reply.away_bytes), _on(reply.away)
+        size, nodes = formatting.size(reply.away_bytes), _on(reply.away)
         what = f"{size} of snapshots on {nodes}" if reply.away_bytes else f"what {nodes} keeps"
         yield Text.assemble(name, f": {what}, away now: dropped when back")
     if not (reply.dropped or reply.dropping or reply.away):
@@ -100,7 +102,7 @@ def forgotten(reply: admin_pb2.ForgetJobReply) -> Iterator[Text]:
 def _facts(table: admin_pb2.Snapshots, now_ns: int) -> Iterator[tuple[str, tables.Cell]]:
     step = f", step {table.step}" if table.has_step else ""
     yield "job", Text.assemble(
-        (table.job, "bold"), ", ", words.state(table.state),
+        (table.job, "bold"), ", ", formatting.state(table.state),
         f", generation {table.generation}{step}",
     )  # fmt: skip
     yield "restore step", _restores(table)
@@ -131,8 +133,8 @@ def _restores(table: admin_pb2.Snapshots) -> Text:
 
 def _recoverable(table: admin_pb2.Snapshots) -> str:
     behind = table.steps_behind
-    steps = f", {words.count(behind, 'step')} behind" if behind else ""
-    age = words.duration(table.recoverable_age_ns)
+    steps = f", {formatting.count(behind, 'step')} behind" if behind else ""
+    age = formatting.duration(table.recoverable_age_ns)
     lasts = (
         "survives the loss of any one node" if table.members > 1 else "lasts while its node does"
     )
@@ -149,20 +151,20 @@ def _slots(cadence: admin_pb2.Cadence) -> str:
 
 def _taken(ns: int) -> str:
     """Return how long a slot is taken, to two digits of a second where it is short."""
-    return f"{ns / 1e9:.2g} s" if ns < 10_000_000_000 else words.duration(ns)
+    return f"{ns / 1e9:.2g} s" if ns < 10_000_000_000 else formatting.duration(ns)
 
 
 def _size(table: admin_pb2.Snapshots) -> str:
     whole = [line for line in table.steps if line.parts and line.parts == line.parts_held]
     if not whole:
         return ""
-    return f"{words.size(whole[0].size_bytes)} in {words.count(whole[0].parts, 'part')}"
+    return f"{formatting.size(whole[0].size_bytes)} in {formatting.count(whole[0].parts, 'part')}"
 
 
 def _how_often(storage: admin_pb2.StorageLine) -> str:
-    steps = words.count(storage.every_steps, "step") if storage.every_steps != 1 else "step"
+    steps = formatting.count(storage.every_steps, "step") if storage.every_steps != 1 else "step"
     by_steps = f"every {steps}" if storage.every_steps else ""
-    by_time = f"every {words.duration(storage.every_ns)}" if storage.every_ns else ""
+    by_time = f"every {formatting.duration(storage.every_ns)}" if storage.every_ns else ""
     return " or ".join(filter(None, (by_steps, by_time))) or "when the job stops"
 
 
@@ -178,7 +180,7 @@ def _steps(table: admin_pb2.Snapshots, now_ns: int) -> Table:
             "→" if chosen else "",
             str(line.step),
             str(line.generation),
-            words.duration(now_ns - line.ended_ns) if line.ended_ns else "-",
+            formatting.duration(now_ns - line.ended_ns) if line.ended_ns else "-",
             Text(line.state, style=_STYLES.get(line.state, "cyan")),
             "\n".join(_tier(tier, line) for tier in line.tiers) or "-",
             style="bold" if chosen else None,
@@ -206,5 +208,5 @@ def _tier(tier: admin_pb2.TierLine, line: admin_pb2.StepLine) -> str:
 
 def _on(nodes: Iterable[str]) -> str:
     known = list(nodes)
-    shown = words.names(known)
-    return shown if len(shown) <= _NODES_WIDTH_MAX else words.count(len(known), "node")
+    shown = formatting.names(known)
+    return shown if len(shown) <= _NODES_WIDTH_MAX else formatting.count(len(known), "node")

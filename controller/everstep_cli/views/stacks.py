@@ -8,10 +8,10 @@ from rich.tree import Tree
 
 from everstep_cli.views import tables
 from everstep_common.hangs.judging.explanation import confidence_words, kind_words
+from everstep_common.hangs.node_reports import ToldByNodes
 from everstep_common.hangs.reports.rank_report import ProcessState, RankHangReport
 from everstep_common.hangs.reports.verdict import HangClass, HangVerdict, named_ranks
 from everstep_common.hangs.stack_tree import Branch, ranks_text, stack_tree
-from everstep_common.hangs.told_by_nodes import ToldByNodes
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 

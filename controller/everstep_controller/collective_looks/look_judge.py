@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.codec import from_json, json_text
-from everstep_common.hangs.told_by_nodes import NodeTold, read_all
+from everstep_common.hangs.node_reports import NodeTold, read_all
 from everstep_controller.hangs.evidence import read_told
 from everstep_controller.runtime.judge_process import judge_file, let_controller_first
-from everstep_controller.slow.lateness.arrivals import NodeClock
-from everstep_controller.slow.lateness.collective_finding import CollectiveFinding
-from everstep_controller.slow.lateness.late_ranks import find_late
+from everstep_controller.slow.collective_arrival.arrivals import NodeClock
+from everstep_controller.slow.collective_arrival.collective_finding import CollectiveFinding
+from everstep_controller.slow.collective_arrival.late_ranks import find_late
 from everstep_controller.slow.live import LivePlaces
 
 

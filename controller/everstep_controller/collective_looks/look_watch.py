@@ -20,7 +20,7 @@ from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
 from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.slow.lateness.collective_finding import SeenLook
+from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 
 logger = logging.getLogger(__name__)
 

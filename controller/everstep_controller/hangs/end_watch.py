@@ -10,9 +10,9 @@ import asyncio
 import logging
 from dataclasses import dataclass
 
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.ras_answer import MISSING
 from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
-from everstep_common.hangs.told_by_nodes import NodeTold
 from everstep_common.printable import printable
 from everstep_common.reports import RankExited
 from everstep_controller.api.fleet.inspector import BusyError, Inspector, gather_told

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.node_reports import NodeTold
 
 # 16,384 ranks are some 50 MB, and a few MB here: enough for the hangs of weeks.
 FOLDER_BYTES_MAX = 256 * 1024 * 1024

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from everstep_common.hangs.looks import follow, unjudged
-from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.round_robin import RoundRobinSemaphore
 from everstep_controller.api.fleet.inspector import Inspector, gather_told
 from everstep_controller.core.actions import Action, Announce, SetTimer

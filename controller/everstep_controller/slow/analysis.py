@@ -2,11 +2,11 @@
 
 import numpy as np
 
+from everstep_controller.slow.episodes import Episodes, PlaceEpisode, WorkerEpisode
 from everstep_controller.slow.explanation import explained
 from everstep_controller.slow.losses import Losses, shares
 from everstep_controller.slow.peers import Floats, Roster
 from everstep_controller.slow.places import SlowPlace
-from everstep_controller.slow.seen import PlaceEpisode, Seen, WorkerEpisode
 from everstep_controller.slow.track import Rules
 from everstep_controller.slow.verdict import SlowVerdict
 from everstep_controller.slow.watch import SlowWatch, StepJudgement
@@ -21,7 +21,7 @@ class SlowAnalysis:
     def __init__(self, roster: Roster, rules: Rules | None = None) -> None:
         self._roster = roster
         self._watch = SlowWatch(roster, rules)
-        self._seen = Seen(roster, Losses(roster))
+        self._seen = Episodes(roster, Losses(roster))
         self._open: dict[int, WorkerEpisode] = {}
         # How far above their peers those are in most steps that are nominated, as logarithms.
         self._rising = np.zeros(roster.size)

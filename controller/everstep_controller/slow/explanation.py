@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from everstep_controller.slow.episodes import Episodes, PlaceEpisode, WorkerEpisode
 from everstep_controller.slow.losses import CommonPause
-from everstep_controller.slow.moving_work import moving_work
 from everstep_controller.slow.peers import PEERS_MIN, Indices, Roster
-from everstep_controller.slow.seen import PlaceEpisode, Seen, WorkerEpisode
+from everstep_controller.slow.shifting_load import shifting_load
 from everstep_controller.slow.verdict import (
     Advice,
     Imbalance,
@@ -38,9 +38,9 @@ _FEW_OF_ROLE = 0.2
 _PLACES_MAX = 3
 
 
-def explained(seen: Seen) -> SlowVerdict:
+def explained(seen: Episodes) -> SlowVerdict:
     """Return the verdict on what was seen."""
-    moving = moving_work(seen)
+    moving = shifting_load(seen)
     slow = tuple(_worker(seen, one) for one in seen.workers if one.worker not in moving)
     places = tuple(_place(seen, one) for one in seen.places)
     imbalances = (*_imbalances(seen, moving), *_moved(seen, moving))
@@ -71,7 +71,7 @@ def span(since: int, until: int | None) -> str:
     return f"since step {since}" if until is None else f"from step {since} to step {until}"
 
 
-def _worker(seen: Seen, episode: WorkerEpisode) -> SlowWorker:
+def _worker(seen: Episodes, episode: WorkerEpisode) -> SlowWorker:
     roster = seen.roster
     name, role = roster.names[episode.worker], roster.role_names[int(roster.roles[episode.worker])]
     advice = Advice.SWAP if episode.share >= _SHARE_TO_SWAP else Advice.NOTIFY
@@ -101,7 +101,7 @@ def _worker(seen: Seen, episode: WorkerEpisode) -> SlowWorker:
     )
 
 
-def _place(seen: Seen, episode: PlaceEpisode) -> SlowPlaceFound:
+def _place(seen: Episodes, episode: PlaceEpisode) -> SlowPlaceFound:
     place = episode.place
     name = seen.roster.place_names[place.kind][place.place]
     verb = "take" if episode.until is None else "took"
@@ -121,14 +121,14 @@ def _place(seen: Seen, episode: PlaceEpisode) -> SlowPlaceFound:
     )
 
 
-def _imbalances(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:
+def _imbalances(seen: Episodes, moving: Mapping[int, int]) -> Iterator[Imbalance]:
     apart = [*_different(seen), *_two_speeds(seen, moving)]
     yield from apart
     yield from _uneven_data(seen, max((one.ratio for one in apart), default=0.0))
     yield from _stages(seen)
 
 
-def _uneven_data(seen: Seen, apart: float) -> Iterator[Imbalance]:
+def _uneven_data(seen: Episodes, apart: float) -> Iterator[Imbalance]:
     """Yield that steps are uneven, beyond what those are apart who stay so."""
     losses = seen.losses
     ratio = losses.imbalance
@@ -146,7 +146,7 @@ def _uneven_data(seen: Seen, apart: float) -> Iterator[Imbalance]:
         )
 
 
-def _different(seen: Seen) -> Iterator[Imbalance]:
+def _different(seen: Episodes) -> Iterator[Imbalance]:
     of = seen.roster.roles
     which = np.array(sorted(seen.different), dtype=np.int64)
     roles = np.unique(of[which]).tolist()
@@ -167,7 +167,7 @@ def _different(seen: Seen) -> Iterator[Imbalance]:
         )
 
 
-def _two_speeds(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:
+def _two_speeds(seen: Episodes, moving: Mapping[int, int]) -> Iterator[Imbalance]:
     """Yield the roles of two speeds, but for those that something else explains already."""
     if seen.losses.steps < _STEPS_MIN:
         return
@@ -186,7 +186,7 @@ def _two_speeds(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:
         )
 
 
-def _apart(seen: Seen, which: Indices) -> str:
+def _apart(seen: Episodes, which: Indices) -> str:
     """Return how much longer some take than the others of their role, since when, and where."""
     roster, speeds = seen.roster, seen.losses.speeds
     roles = {int(one) for one in roster.roles[which]}
@@ -213,19 +213,19 @@ def _only_of(roster: Roster, which: Indices) -> str:
     return ""
 
 
-def _either(seen: Seen) -> str:
+def _either(seen: Episodes) -> str:
     return (
         "either they have more to do (tell who does the same work: column role, or "
         f"everstep.role() in a script), or {_shared(seen)}"
     )
 
 
-def _shared(seen: Seen) -> str:
+def _shared(seen: Episodes) -> str:
     tell = "" if seen.roster.places else " (tell it: column node, leaf, rack or power)"
     return f"they, or what they share{tell}, are slow; seconds alone do not tell which"
 
 
-def _workers(seen: Seen, which: Sequence[int]) -> str:
+def _workers(seen: Episodes, which: Sequence[int]) -> str:
     """Return how many workers, and the names of the first ones."""
     names = ", ".join(seen.roster.names[one] for one in which[:_NAMES_MAX])
     if len(which) == 1:
@@ -233,7 +233,7 @@ def _workers(seen: Seen, which: Sequence[int]) -> str:
     return f"{len(which)} workers ({names}{', …' if len(which) > _NAMES_MAX else ''})"
 
 
-def _moved(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:
+def _moved(seen: Episodes, moving: Mapping[int, int]) -> Iterator[Imbalance]:
     for role in sorted(set(moving.values())):
         workers = [one for one, of in moving.items() if of == role]
         ratio = max(one.factor for one in seen.workers if one.worker in workers) - 1
@@ -248,7 +248,7 @@ def _moved(seen: Seen, moving: Mapping[int, int]) -> Iterator[Imbalance]:
         )
 
 
-def _stages(seen: Seen) -> Iterator[Imbalance]:
+def _stages(seen: Episodes) -> Iterator[Imbalance]:
     losses, names = seen.losses, seen.roster.role_names
     known = losses.role_s[losses.role_s > 0]
     if len(known) < 2:
@@ -265,7 +265,7 @@ def _stages(seen: Seen) -> Iterator[Imbalance]:
         )
 
 
-def _pauses(seen: Seen) -> Iterator[Pause]:
+def _pauses(seen: Episodes) -> Iterator[Pause]:
     yield from _common_pauses(seen.losses.common)
     losses = seen.losses
     # Who is slow in most of its steps is not fast between.
@@ -308,7 +308,7 @@ def _pauses(seen: Seen) -> Iterator[Pause]:
         )
 
 
-def _together(seen: Seen, which: Sequence[int], total: int, all_s: float) -> Pause:
+def _together(seen: Episodes, which: Sequence[int], total: int, all_s: float) -> Pause:
     names = ", ".join(seen.roster.names[one] for one in which[:_NAMES_MAX])
     names += ", …" if len(which) > _NAMES_MAX else ""
     told = (
@@ -372,7 +372,7 @@ def _common_pause(runs: Sequence[Sequence[CommonPause]]) -> Pause:
     return Pause(PauseKind.COMMON, count, seconds, "", told)
 
 
-def _blind(seen: Seen) -> Iterator[str]:
+def _blind(seen: Episodes) -> Iterator[str]:
     losses, roster = seen.losses, seen.roster
     if losses.steps < _STEPS_MIN:
         yield f"{losses.steps} steps are too few: who is slow shows after {_STEPS_MIN}"
@@ -391,7 +391,7 @@ def _blind(seen: Seen) -> Iterator[str]:
     yield from _seldom(seen)
 
 
-def _seldom(seen: Seen) -> Iterator[str]:
+def _seldom(seen: Episodes) -> Iterator[str]:
     """Yield who told its seconds too seldom to be judged."""
     speeds = seen.losses.speeds
     for worker in speeds.seldom().tolist()[:_NAMES_MAX]:
@@ -407,7 +407,7 @@ def _seldom(seen: Seen) -> Iterator[str]:
 
 
 def _sentence(
-    seen: Seen,
+    seen: Episodes,
     slow: Sequence[SlowWorker],
     places: Sequence[SlowPlaceFound],
     imbalances: Sequence[Imbalance],

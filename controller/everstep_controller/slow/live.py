@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from everstep_common.compute_time import MICROSECONDS, STEP_BITS, STEPS
 from everstep_common.printable import printable
 from everstep_common.reports import RankColumns
-from everstep_common.reports.own_work import MICROSECONDS, STEP_BITS, STEPS
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.slow.analysis import SlowAnalysis
 from everstep_controller.slow.peers import Floats, Indices, Mask, Roster, row_medians

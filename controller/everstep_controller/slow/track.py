@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from everstep_controller.slow.jitter import Jitter, at_least, jumps, window_noise
 from everstep_controller.slow.losses import returning, stalling
 from everstep_controller.slow.peers import (
     MAD_TO_SIGMA,
@@ -18,7 +19,6 @@ from everstep_controller.slow.peers import (
     spread,
 )
 from everstep_controller.slow.places import SlowPlace, SlowPlaces
-from everstep_controller.slow.unsteadiness import Unsteadiness, at_least, jumps, window_noise
 
 _NOISE_FOLLOW, _NOISE_EVERY = 0.1, 4
 _NOISE_LEAST, _RATIO_FOLLOW = 1e-6, 0.05
@@ -91,7 +91,7 @@ class Track:
         self.sums = np.zeros(roster.size)
         # Since which step each worker's sum has been above zero.
         self.since: Indices = np.zeros(roster.size, dtype=np.int64)
-        self._unsteadiness = Unsteadiness(roster)
+        self._jitter = Jitter(roster)
         # By the length of a window, how much the middles of all spread.
         self._across: dict[int, Floats] = {}
         # How many times more that is than their noise explains, over time.
@@ -103,7 +103,7 @@ class Track:
         self.ring[self._steps % self._longest] = ratios
         if self._steps < self._longest or self._steps % _NOISE_EVERY == 0:
             self._learn_noise(ratios, own_noise)
-        self._unsteadiness.observe(np.where(self._alone, np.nan, ratios))
+        self._jitter.observe(np.where(self._alone, np.nan, ratios))
         self._nominate(step, ratios)
         self._steps += 1
 
@@ -115,7 +115,7 @@ class Track:
     def _noise_of(self, ratios: Floats) -> Floats:
         """Return the noise of one step as its workers show it, by their roles."""
         ratios = np.where(self._alone, np.nan, ratios)
-        beyond = self._unsteadiness.upper_noise(ratios)
+        beyond = self._jitter.upper_noise(ratios)
         return np.fmax(spread(ratios, self._roster), beyond)
 
     @property
@@ -140,9 +140,9 @@ class Track:
     def replace(self, ring: Floats) -> None:
         """Take other ratios of the newest steps, as more is known; their noise is learned anew."""
         self.ring = ring
-        self._unsteadiness = Unsteadiness(self._roster)
+        self._jitter = Jitter(self._roster)
         for row in ring[self._rows(self._longest)]:
-            self._unsteadiness.observe(np.where(self._alone, np.nan, row))
+            self._jitter.observe(np.where(self._alone, np.nan, row))
         noise = [self._noise_of(row) for row in ring if not np.isnan(row).all()]
         self.noise = np.where(self._alone, self.noise, np.median(noise, axis=0))
 
@@ -151,7 +151,7 @@ class Track:
 
         How much they spread is known from the newest time that all were asked for.
         """
-        found, unsteady = [], self._unsteadiness.factors()
+        found, unsteady = [], self._jitter.factors()
         for steps, deviations in self._rules.windows:
             rows = np.arange(self._steps - steps, self._steps) % self._longest
             known_min = self._rules.known_min(steps)

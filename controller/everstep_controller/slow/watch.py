@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from everstep_controller.slow.different_work import DifferentWork
 from everstep_controller.slow.peers import (
     MAD_TO_SIGMA,
     PEERS_MIN,
@@ -20,6 +19,7 @@ from everstep_controller.slow.peers import (
     middle_means,
 )
 from everstep_controller.slow.places import NO_PLACES, SlowPlaces, slow_places
+from everstep_controller.slow.role_mismatch import RoleMismatch
 from everstep_controller.slow.shared_data import WORKERS_MAX, SharedData
 from everstep_controller.slow.track import Rules, Track
 
@@ -79,7 +79,7 @@ class SlowWatch:
         self._places = NO_PLACES
         self._told_places = NO_PLACES
         most, apart = self._rules.share_of_role_max, self._rules.apart
-        self._different = DifferentWork(roster, self.alone, most, apart)
+        self._different = RoleMismatch(roster, self.alone, most, apart)
         self._steps = 0
 
     @property

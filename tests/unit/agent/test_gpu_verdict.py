@@ -51,7 +51,7 @@ class Story:
         self.history = history or XidHistory()
         settings = XidSettings(_TABLES, overrides or {}, self.history)
         self.detector = KernelDetector(settings)
-        self.detector.standing = self.open
+        self.detector.open_finding = self.open
         self.book = FindingBook(CONDITIONS)
         self.sent = 0
 
@@ -69,7 +69,7 @@ class Story:
     ) -> list[Finding]:
         """Let the kernel log lines, and return what is open."""
         truth = DriverTruth(branch, {_PCI: says} if says is not None else {})
-        judged = self.detector.judge(self.detector.sift(lines), truth, now or _stamp())
+        judged = self.detector.judge(self.detector.prefilter(lines), truth, now or _stamp())
         return self.take(judged, now or _stamp())
 
     def take(self, judged: list[Judgement], now: Stamp) -> list[Finding]:

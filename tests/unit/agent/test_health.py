@@ -11,7 +11,7 @@ from everstep_agent.health.groups import GROUPS, groups_of, problems_of, sources
 from everstep_agent.health.kernel_log_since_boot import KernelLogSinceBoot, judge_quiet
 from everstep_agent.health.rendering import as_json, as_nagios, as_text
 from everstep_agent.health.report import (
-    FleetWord,
+    BudgetAnswer,
     HealthReport,
     Known,
     Status,
@@ -263,15 +263,17 @@ def test_a_prolog_fails_only_where_there_is_no_doubt(
     ("word", "code"),
     [
         (None, 2),
-        (FleetWord("", _SINCE.wall_ns + 1), 2),
+        (BudgetAnswer("", _SINCE.wall_ns + 1), 2),
         # The controller spoke before the finding was there: it has not judged it yet.
-        (FleetWord("", _SINCE.wall_ns - 1), 0),
-        (FleetWord("40 other nodes should be isolated", _SINCE.wall_ns + 1), 0),
+        (BudgetAnswer("", _SINCE.wall_ns - 1), 0),
+        (BudgetAnswer("40 other nodes should be isolated", _SINCE.wall_ns + 1), 0),
     ],
 )
-def test_the_fleets_budget_holds_for_a_prolog_as_well(word: FleetWord | None, code: int) -> None:
+def test_the_fleets_budget_holds_for_a_prolog_as_well(word: BudgetAnswer | None, code: int) -> None:
     held = [BookEntry(_finding(), _SINCE)]
-    known = Known(node="n", asked="agent", findings=held, looks=(), probes=_PROBES, fleet_word=word)
+    known = Known(
+        node="n", asked="agent", findings=held, looks=(), probes=_PROBES, budget_answer=word
+    )
     report = report_on(known, ())
     assert prolog_code(report, strict=False) == code
     assert bool(report.kept_by_fleet) == (code == 0)

@@ -6,7 +6,7 @@ import pytest
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
-from everstep_agent.detectors.kernel.detector import SIEVE
+from everstep_agent.detectors.kernel.detector import PREFILTER
 from everstep_agent.detectors.kernel.rules.builtin import RULES
 from everstep_agent.detectors.kernel.rules.rule import LineRule
 from everstep_agent.tables.fault_tables import load_tables
@@ -20,7 +20,7 @@ _TABLES = load_tables()
 @pytest.mark.parametrize(("condition", "component", "line"), FOUND)
 def test_a_line_of_the_kernel_is_known(condition: str, component: str, line: str) -> None:
     (judgement,) = judge_kernel([KernelLine(line)], XidSettings(_TABLES))
-    assert SIEVE.passes(line)
+    assert PREFILTER.passes(line)
     assert judgement.key.condition == condition
     assert condition in CONDITIONS
     if component == "-":

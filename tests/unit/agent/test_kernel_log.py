@@ -84,7 +84,7 @@ def test_a_fatal_line_of_yesterday_is_found_today_as_one_of_yesterday() -> None:
     line = KernelLine("nvme nvme0: Removing after probe failure status: -19", boot_ns=2 * hour_ns)
     detector = KernelDetector(XidSettings())
     for one in (replace(line, waited=True), line):
-        told = detector.judge(detector.sift([one]), DriverTruth(), now)
+        told = detector.judge(detector.prefilter([one]), DriverTruth(), now)
         book.enter_judgements(told, now)
     (known,) = book.open_findings
     assert (known.since.boot_ns, known.since.wall_ns) == (2 * hour_ns, 76 * hour_ns)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from everstep_agent.detectors.conditions import CONDITIONS
 from everstep_agent.detectors.kernel import KernelLine, XidSettings, judge_kernel
-from everstep_agent.detectors.kernel.detector import SIEVE, KernelDetector
+from everstep_agent.detectors.kernel.detector import PREFILTER, KernelDetector
 from everstep_agent.detectors.kernel.gpu_faults.clearance import judge_ended_by_boot
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.rules.builtin import RULES
@@ -186,7 +186,7 @@ def test_every_condition_of_the_kernel_log_can_end() -> None:
 def test_a_flood_says_each_thing_once_and_only_lines_with_a_needle_are_looked_at() -> None:
     noise = ["usb 1-1: new high-speed USB device number 4 using xhci_hcd"] * 5000
     errors = ["blk_update_request: I/O error, dev sda, sector 1 op 0x0"] * 5000
-    assert SIEVE.sift(noise) == []
+    assert PREFILTER.select(noise) == []
     (judgement,) = _judge(*noise, *errors)
     assert judgement.key == FindingKey("disk/sda", "DiskIoError")
 
@@ -209,7 +209,7 @@ def test_no_text_makes_the_detector_fail(lines: list[str]) -> None:
 @given(_PIECES, st.integers(0, 200), st.integers(0, 200))
 def test_no_part_of_a_line_makes_the_detector_fail(line: str, begin: int, end: int) -> None:
     _judge(line[begin:end])
-    assert RULES.judge(KernelLine(line[begin:end])) is None or SIEVE.passes(line[begin:end])
+    assert RULES.judge(KernelLine(line[begin:end])) is None or PREFILTER.passes(line[begin:end])
 
 
 def _flap(second: int) -> KernelLine:
@@ -285,7 +285,7 @@ def test_a_device_that_left_the_pci_tree_is_still_known_behind_its_port() -> Non
     )
     detector.ports.note_places({})
     line = KernelLine("pcieport 0000:3a:00.0: DPC: ERR_FATAL detected")
-    (judgement,) = detector.judge(detector.sift([line]), DriverTruth(), _NOW)
+    (judgement,) = detector.judge(detector.prefilter([line]), DriverTruth(), _NOW)
     assert judgement.key.component == "pcie/0000:3b:00.0"
 
 

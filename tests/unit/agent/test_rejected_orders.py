@@ -3,8 +3,8 @@
 import pytest
 
 from everstep_agent.orders import RejectedOrders, TermGate
+from everstep_common.quantities import NUMBER_MAX
 from everstep_common.reports import OrderRejected
-from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_proto.record_codec import WireError
 
 _MINUTE_NS = 60_000_000_000

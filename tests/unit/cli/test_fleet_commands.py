@@ -15,7 +15,7 @@ from everstep_cli.client.times import RequestedTime
 from everstep_cli.commands.node_lists import NodeListError, expand
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
-from everstep_cli.views import tables, words
+from everstep_cli.views import formatting, tables
 from everstep_cli.views.findings import finding_list
 from everstep_cli.views.fleet import fleet_ledger_sheet
 from everstep_proto.generated import admin_pb2
@@ -203,7 +203,7 @@ _NAME = st.builds(
 
 @given(st.lists(_NAME | st.just("login"), min_size=1, max_size=30, unique=True))
 def test_what_is_folded_unfolds_to_the_same_nodes(names: list[str]) -> None:
-    folded = NodeSet(words.names(names), resolver=RESOLVER_NOGROUP)
+    folded = NodeSet(formatting.names(names), resolver=RESOLVER_NOGROUP)
     assert sorted(map(str, folded)) == sorted(names)
 
 

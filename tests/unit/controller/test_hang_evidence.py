@@ -5,7 +5,7 @@ import json
 import os
 from pathlib import Path
 
-from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_controller.hangs.evidence import HangEvidence, read_told
 
 

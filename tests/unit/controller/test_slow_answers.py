@@ -5,7 +5,7 @@ from dataclasses import replace
 from everstep_controller.api.admin.ranks import slowness_of
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.planned.swaps import slow_sentences
-from everstep_controller.slow.lateness.collective_finding import (
+from everstep_controller.slow.collective_arrival.collective_finding import (
     CollectiveFinding,
     LateRank,
     SeenLook,

@@ -6,11 +6,13 @@ import textwrap
 import pytest
 
 import extending
-from house import ADDITION_FILES_MAX
 
 PAGE = extending.ROOT / "docs" / "extending.md"
 TEXT = PAGE.read_text(encoding="utf-8")
 PATCHES = extending.patches()
+
+# The most hand-written files that an addition touches.
+_FILES_MAX = {"finding": 4, "driver": 2, "category": 1, "admin": 5, "message": 5}
 
 
 def _rows() -> dict[str, tuple[int, int]]:
@@ -21,7 +23,7 @@ def _rows() -> dict[str, tuple[int, int]]:
 
 def test_the_table_counts_the_files_of_each_patch() -> None:
     counted = {patch.name: len(patch.files) for patch in PATCHES}
-    assert _rows() == {name: (counted[name], ADDITION_FILES_MAX[name]) for name in counted}
+    assert _rows() == {name: (counted[name], _FILES_MAX[name]) for name in counted}
     assert all(files <= most for files, most in _rows().values())
 
 

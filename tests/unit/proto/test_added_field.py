@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from everstep_common import frames, reports
-from everstep_common.reports import quantities as q
+from everstep_common import quantities as q
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError, from_wire, to_wire
 

@@ -5,6 +5,7 @@ from dataclasses import is_dataclass
 
 import pytest
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Bytes, Digest, Integer, Items, Name, Opaque, Text
 from everstep_common.hints import hints_of
 from everstep_common.orders import (
@@ -28,7 +29,6 @@ from everstep_common.reports import (
     VaultCopy,
     VaultReport,
 )
-from everstep_common.reports import quantities as q
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.message_sizes import TO_AGENT_BYTES_MAX, TO_CONTROLLER_BYTES_MAX
 from everstep_proto.orders import order_to_wire

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from collective_series import MadeJob, noise
 
-from everstep_controller.slow.lateness.collective_finding import CollectiveFinding
-from everstep_controller.slow.lateness.late_ranks import find_late
+from everstep_controller.slow.collective_arrival.collective_finding import CollectiveFinding
+from everstep_controller.slow.collective_arrival.late_ranks import find_late
 
 _STEPS = 60
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
+from everstep_common.compute_time import STEP_BITS, ComputeTime
 from everstep_common.reports import RankColumns
-from everstep_common.reports.own_work import STEP_BITS, OwnWork
 from everstep_common.reports.rank_columns import RankRow, pack_ranks
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.slow.live import (
@@ -38,7 +38,7 @@ class Told:
 
     def __post_init__(self) -> None:
         self.chance = np.random.default_rng(self.seed)
-        self.own = [OwnWork() for _ in range(self.nodes * self.each)]
+        self.own = [ComputeTime() for _ in range(self.nodes * self.each)]
         names = tuple(f"n{place}" for place in range(self.nodes))
         self.places = LivePlaces(names, self.domains or ("",) * self.nodes, self.each)
         self.live = LiveSlowness(self.places)

@@ -3,8 +3,8 @@
 import pytest
 
 from everstep_agent.storage.formats.records import LatestPointer, StepKey, StepManifest, is_sane
+from everstep_common import quantities as q
 from everstep_common.reports import StoredStep
-from everstep_common.reports import quantities as q
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire, to_wire
 

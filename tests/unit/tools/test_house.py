@@ -14,107 +14,59 @@ from unit.tools.small_tree import small_tree
 SCRIPT = Path(house.__file__)
 _CORE = "controller/everstep_controller/core"
 _RECORD = "from dataclasses import dataclass\n@dataclass\nclass JobRecord:\n    name: str\n"
+_SETTINGS = "".join(
+    f"    {name}_ns: int = duration({value}.0)\n" for value, name in enumerate("abcdefg")
+)
+_COPY = "".join(f"    {name}_s: float = {value}.0\n" for value, name in enumerate("abcdefg"))
 
 
 def _good_tree(root: Path) -> None:
-    """Write a tree that misses no goal."""
-    lines = "x = 1\n" * 150
-    core = {f"{_CORE}/jobs/m{number}.py": lines for number in range(44)}
-    patches = {
-        f"docs/extending/{word}.patch": "diff --git a/agent/a.py b/agent/a.py\n"
-        for word in house.ADDITION_FILES_MAX
+    """Write a tree in which every fact stands once, the settings with a copy that agrees."""
+    files = {
+        f"{_CORE}/model/job.py": _RECORD,
+        f"{_CORE}/model/state.py": "class State:\n    nodes: dict\n    hearing: int = 0\n",
+        f"{_CORE}/model/settings.py": f"class Settings:\n{_SETTINGS}",
+        "controller/everstep_controller/config.py": f"class Config:\n{_COPY}",
     }
-    small_tree(root, {f"{_CORE}/model/job.py": _RECORD + lines, **core, **patches})
+    small_tree(root, files)
 
 
 def _sentences(root: Path) -> list[str]:
     return list(house.missed_goals(house.House(read_tree(root))))
 
 
-def test_a_tree_that_meets_every_goal_passes(
+def test_a_tree_that_says_every_fact_once_passes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     _good_tree(tmp_path)
     assert house.main(["--check", "--root", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "Every goal is met.\n"
+    assert capsys.readouterr().out == "Every fact stands once.\n"
 
 
-def test_each_missed_goal_is_a_sentence_with_its_places(tmp_path: Path) -> None:
+def test_what_the_index_computes_is_no_field_of_the_state(tmp_path: Path) -> None:
     _good_tree(tmp_path)
-    small_tree(
-        tmp_path,
-        {
-            "agent/everstep_agent/a.py": '"""What it is."""\nfrom everstep_agent.b import c\n',
-            "agent/everstep_agent/b/c.py": "from everstep_agent import a\nclass Turn: ...\n",
-            "agent/everstep_agent/d.py": "class Turn: ...\n",
-            "docs/extending/driver.patch": "".join(
-                f"diff --git a/agent/{name}.py b/agent/{name}.py\n" for name in "abcd"
-            ),
-        },
-    )
-    (tmp_path / "docs/extending/admin.patch").unlink()
-    text = "\n".join(_sentences(tmp_path))
-    assert "agent/everstep_agent/a.py is under 60 lines and has one importer" in text
-    assert "the class name Turn means 2 things" in text
-    assert "the caption of agent/everstep_agent/a.py does not name the thing first" in text
-    assert (
-        "everstep_agent and everstep_agent.b import each other: "
-        "everstep_agent.a → everstep_agent.b.c; everstep_agent.b.c → everstep_agent.a"
-    ) in text
-    assert "driver touches 4 files instead of 3" in text
-    assert "docs/extending has no patch with 'admin' in its name" in text
+    text = "class State:\n    nodes: dict\n    silent: list\n    heard_total: int = 0\n"
+    small_tree(tmp_path, {f"{_CORE}/model/state.py": text})
+    assert [sentence.split(" can ")[0] for sentence in _sentences(tmp_path)] == [
+        "State.silent",
+        "State.heard_total",
+    ]
 
 
-def test_bare_verbs_and_large_folders_may_get_fewer_and_not_more(tmp_path: Path) -> None:
-    _good_tree(tmp_path)  # with one large folder
-    verbs = "".join(
-        f"class Queue{number}:\n    def take(self): ...\n" for number in range(house.BARE_VERBS_MAX)
-    )
-    many = {
-        f"agent/everstep_agent/p{folder}/a{number}.py": ""
-        for folder in range(house.LARGE_FOLDERS_MAX - 1)
-        for number in range(16)
-    }
-    small_tree(tmp_path, {"agent/everstep_agent/a.py": verbs, **many})
-    assert _sentences(tmp_path) == []
-    one_more = {f"agent/everstep_agent/more/a{number}.py": "" for number in range(16)}
-    queue = "class Queue:\n    def look(self): ...\n"
-    small_tree(tmp_path, {"agent/everstep_agent/b.py": queue, **one_more})
-    text = "\n".join(_sentences(tmp_path))
-    assert f"{house.BARE_VERBS_MAX + 1} methods are called by a bare verb" in text
-    assert "agent/everstep_agent/b.py: Queue.look" in text
-    assert "everstep_agent.more (16)" in text
-
-
-def test_a_listed_boundary_is_no_fault_until_it_has_grown_or_gone(tmp_path: Path) -> None:
+def test_a_setting_has_one_default_in_whatever_unit_a_copy_keeps_it(tmp_path: Path) -> None:
     _good_tree(tmp_path)
-    small_tree(
-        tmp_path,
-        {
-            "agent/everstep_agent/a.py": "x = 1\n",
-            "agent/everstep_agent/b.py": "import everstep_agent.a\n",
-            "tools/house/boundaries.toml": "".join(
-                f'[[boundary]]\nfile = "agent/everstep_agent/{name}.py"\nreason = "{reason}"\n'
-                for name, reason in (("a", "a table"), ("gone", ""))
-            ),
-        },
-    )
+    other = _COPY.replace("d_s: float = 3.0", "d_s: float = setting(2 * 2)")
+    small_tree(tmp_path, {"controller/everstep_controller/config.py": f"class Config:\n{other}"})
     assert _sentences(tmp_path) == [
-        "tools/house/boundaries.toml lists agent/everstep_agent/gone.py, "
-        "which is no small file any more",
-        "tools/house/boundaries.toml gives no reason for agent/everstep_agent/gone.py",
+        "the default of d is 3 in Settings, 4 in Config: there is one class of settings, Settings"
     ]
 
 
-def test_the_core_is_to_have_the_wanted_size(tmp_path: Path) -> None:
+def test_a_class_with_few_of_the_same_names_is_no_copy(tmp_path: Path) -> None:
     _good_tree(tmp_path)
-    for number in range(30):
-        (tmp_path / f"{_CORE}/jobs/m{number}.py").unlink()
-    small_tree(tmp_path, {f"{_CORE}/jobs/m{number}.py": "x = 1\n" for number in range(30, 44)})
-    assert [sentence.split(";")[0] for sentence in _sentences(tmp_path)] == [
-        "the core has 15 modules",
-        "the median module of the core has 1 lines",
-    ]
+    few = "class Config:\n    a_s: float = 9.0\n    b_s: float = 9.0\n"
+    small_tree(tmp_path, {"controller/everstep_controller/config.py": few})
+    assert _sentences(tmp_path) == []
 
 
 def test_the_table_has_a_column_for_another_revision(tmp_path: Path) -> None:
@@ -131,8 +83,8 @@ def test_the_table_has_a_column_for_another_revision(tmp_path: Path) -> None:
         check=True,
     )
     table = json.loads(shown.stdout)
-    assert table["HEAD"]["source files"] == "45"
-    assert table["this tree"]["source files"] == "46"
+    assert table["HEAD"]["source files"] == "4"
+    assert table["this tree"]["source files"] == "5"
     assert table["HEAD"]["fields of the job's record"] == "1"
 
 

@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from everstep.launch.hangs.frontier_judge import FrontierJudge, Standing
+from everstep.launch.hangs.frontier_judge import FrontierJudge, NoProgressVerdict
 from everstep.launch.hangs.rank_pages import Frontier, RankFacts, RankPages, rank_facts
 from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.rank.interpreter.everstep_frontier_watch import (
@@ -163,7 +163,7 @@ def test_a_rank_that_compiles_is_in_a_pause() -> None:
 
 def node(
     seconds: float, every_s: float, hang_s: float, steps: bool = True, pause: str = ""
-) -> tuple[list[Standing], int]:
+) -> tuple[list[NoProgressVerdict], int]:
     """Return how one rank stands, second by second: it trains, and then nothing moves."""
     rank, judge, found, step = Rank(), FrontierJudge(), [], 0
     for _ in range(int(seconds)):
@@ -229,7 +229,7 @@ def test_what_stands_still_where_no_step_is_told_is_young_until_much_was_learned
 
 def restarted(
     learned_ns: int, train_s: int, hang_s: int, start_gap_s: int = 0, pause: str = ""
-) -> list[Standing]:
+) -> list[NoProgressVerdict]:
     """Return how a rank stands that trains for a moment after a restart, and moves no more."""
     rank, judge, found = Rank(), FrontierJudge(learned_ns), []
     for second in range(train_s):
@@ -342,7 +342,7 @@ def test_nor_does_it_say_that_ranks_go_on_which_stood_still_before_and_have_not_
 
 
 def test_a_recorder_that_steps_pass_by_is_blind() -> None:
-    rank, judge, found = Rank(), FrontierJudge(), Standing()
+    rank, judge, found = Rank(), FrontierJudge(), NoProgressVerdict()
     for second in range(30):
         rank.live(1)
         judge.judge({0: rank.facts()}, second, rank.now_ns)

@@ -8,7 +8,7 @@ import pytest
 
 from everstep.launch.command_line.options import parse_options
 from everstep.launch.link import LaunchLink
-from everstep.launch.membership import Departure
+from everstep.launch.membership import LeaveRequest
 from everstep.launch.processes.shutdown import is_shutting_down
 
 
@@ -75,6 +75,6 @@ def test_a_shutdown_concerns_this_node_only(
 ) -> None:
     options = parse_options(["--job", "j", "--nnodes", nodes, "--", "true"], {})
     link = LaunchLink.__new__(LaunchLink)
-    leaving = Departure(options, link, lambda _: None, lambda: 0.0, {}, lambda: shuts_down)
+    leaving = LeaveRequest(options, link, lambda _: None, lambda: 0.0, {}, lambda: shuts_down)
     assert not leaving.begin(number)
     assert leaving.only_here(number) is only_here

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from everstep.copy_engine.memory import Copy
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 # What a name in the state stands for: an array (buffer protocol, DLPack, a torch tensor), a
 # callable that returns one, for arrays that the training loop replaces, an object with state_dict()

@@ -21,7 +21,7 @@ from everstep.launch.hangs.question import Answer
 from everstep.launch.hangs.rank_files import RankFiles, rank_notes
 from everstep.launch.hangs.recent_looks import RecentLooks
 from everstep.launch.link import LaunchLink, not_understood
-from everstep.launch.membership import Departure, join_message
+from everstep.launch.membership import LeaveRequest, join_message
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.rank_failure import RankEnd, last_words
 from everstep.launch.rank_recipe import RankRecipe
@@ -29,7 +29,7 @@ from everstep.launch.selector_loop import call_ready
 from everstep.launch.signals import PASSED_ON, SignalPipe, pass_on
 from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.standby.schedules import StandbySchedule
-from everstep.launch.waiting_words import WaitingWords
+from everstep.launch.wait_messages import WaitMessages
 from everstep.launch.workers import Workers
 from everstep_common.endings import without_memory
 from everstep_common.trainer_messages import (
@@ -101,7 +101,7 @@ class Launcher:
         self._generation = LocalGeneration(
             recipe, self._workers, self._standbys, terminal, self._link.send, monotonic
         )
-        self._words = WaitingWords(terminal.say, monotonic)
+        self._words = WaitMessages(terminal.say, monotonic)
         self._timing = StandbySchedule()
         self._next: Start | None = None
         self._joined = self._alone = False
@@ -110,7 +110,7 @@ class Launcher:
         self._exit_code: int | None = None  # once known, the launcher waits only for its ranks
         self._last_words: list[str] = []
         self._monotonic = monotonic
-        self._leaving = Departure(options, self._link, terminal.say, monotonic)
+        self._leaving = LeaveRequest(options, self._link, terminal.say, monotonic)
         # Until then an agent is waited for that has not answered yet; None: one has.
         self._agent_by: float | None = None
 

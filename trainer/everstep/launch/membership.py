@@ -28,7 +28,7 @@ _REPEATED_S = 1.0
 _OWN_S = 10.0
 
 
-class Departure:
+class LeaveRequest:
     """End of a launcher: asks for the last step, and waits for it to be saved and stored."""
 
     def __init__(

@@ -18,7 +18,7 @@ from everstep.rank.environment import Membership
 from everstep.rank.log_rate_limit import RateLimitedLogger
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     CARRIERS_TO_TRAINER,
     TO_TRAINER,
     Attach,

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 from everstep.rank.interpreter import everstep_rank_page as layout
 from everstep.rank.interpreter.everstep_rank_page import NoPageError, Page
 from everstep_common.clock import boot_ns
-from everstep_common.reports.own_work import OwnWork
-from everstep_common.trainer_messages import Paused
+from everstep_common.compute_time import ComputeTime
+from everstep_common.rank_messages import Paused
 
 # A name is cut to this length.
 _NAME_MAX = 40
@@ -31,7 +31,7 @@ class DeclaredProgress:
         self._places = {"": 0}
         self._pauses: list[str] = []
         self._waits = _Waits()
-        self._own = OwnWork()
+        self._own = ComputeTime()
 
     def complete_step(self, step: int, at_boot_ns: int) -> None:
         """The rank has completed a step. Never raises."""

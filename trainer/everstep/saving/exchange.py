@@ -9,7 +9,7 @@ from everstep.rank.agent_link import AgentLink
 from everstep.saving.paddings import Paddings
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import Pinner, Reservation
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     Begin,
     Commit,
     Committed,

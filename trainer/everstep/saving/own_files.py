@@ -21,8 +21,8 @@ from everstep.saving.paddings import Paddings
 from everstep.saving.policy import Policy
 from everstep.saving.reservation import Pinner
 from everstep_common.job_ids import token_hash
-from everstep_common.trainer_messages import Entry, Slot
-from everstep_common.trainer_messages.own_files import (
+from everstep_common.rank_messages import Entry, Slot
+from everstep_common.rank_messages.own_files import (
     ORDER,
     ORDER_BYTES_MAX,
     OwnFileError,

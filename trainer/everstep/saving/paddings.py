@@ -8,7 +8,7 @@ import ctypes
 from collections.abc import Sequence
 from itertools import pairwise
 
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 # From the end of a shard to the beginning of the next one, in bytes of the slot.
 Gap = tuple[int, int]

@@ -12,7 +12,7 @@ from typing import Protocol
 from everstep.rank.agent_link import AgentLink
 from everstep.saving.mapping import Mapping
 from everstep.saving.paddings import Paddings
-from everstep_common.trainer_messages import Refused, Reserve, Reserved
+from everstep_common.rank_messages import Refused, Reserve, Reserved
 
 logger = logging.getLogger("everstep")
 

@@ -17,7 +17,7 @@ from everstep.copy_engine.views import (
 from everstep.rank.agent_link import AgentLink
 from everstep.rank.clock import Clock
 from everstep.saving.mapping import Mapping
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     Describe,
     DescribedPart,
     Entry,

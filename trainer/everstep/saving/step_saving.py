@@ -11,7 +11,7 @@ from everstep.copy_engine.views import ShardView, entry_of, offsets
 from everstep.saving.digest import Digest, digests
 from everstep.saving.early import Early
 from everstep.saving.exchange import Exchange, Grant, Outcome, failed
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 # Until it has ended.
 _CUT_SHORT = failed("the copy was cut short")

@@ -9,7 +9,7 @@ from everstep.state.empty_shard import nothing_of
 from everstep.state.memory.arrays import array_view, memory_of
 from everstep.state.shards.parts import Place
 from everstep.state.shards.shares import given_to_others
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 
 class PlainCapture:

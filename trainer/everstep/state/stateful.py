@@ -28,7 +28,7 @@ from everstep.state.plain import PlainCapture, PlainRestoration
 from everstep.state.shards.holdings import Holdings
 from everstep.state.shards.parts import Part, Place, to_save
 from everstep.state.targets import Finder
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 logger = logging.getLogger("everstep")
 

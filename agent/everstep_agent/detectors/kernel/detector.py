@@ -17,18 +17,18 @@ from everstep_agent.detectors.kernel.rules import pci_ports
 from everstep_agent.detectors.kernel.rules.builtin import RULES
 from everstep_agent.detectors.kernel.rules.line import KernelLine, began_ns
 from everstep_agent.detectors.kernel.rules.repeats import Repeats
-from everstep_agent.detectors.kernel.rules.rule import LineRules, Sieve, gravest
+from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules, more_severe
 from everstep_common.judging.findings import Finding, FindingKey
 from everstep_common.judging.judgement import Faulty, Judgement
 from everstep_common.judging.moment import Moment
 
 
-def sieve_for(rules: LineRules) -> Sieve:
+def prefilter_for(rules: LineRules) -> LinePrefilter:
     """Return the filter for the lines that a detector with these rules may know."""
-    return Sieve((XID_NEEDLE, sxid.NEEDLE, *rules.needles, *pci_ports.NEEDLES))
+    return LinePrefilter((XID_NEEDLE, sxid.NEEDLE, *rules.needles, *pci_ports.NEEDLES))
 
 
-SIEVE = sieve_for(RULES)
+PREFILTER = prefilter_for(RULES)
 # Xids of which only the last one counts: 154 (what the driver wants done about a GPU), 162 and 163
 # (its power smoothing went on, went off).
 _TOGGLES = frozenset({154, 162, 163})
@@ -47,14 +47,14 @@ _DRIVER_VERSION = re.compile(
 
 def worth_showing(lines: Sequence[KernelLine], rules: LineRules = RULES) -> list[KernelLine]:
     """Return the lines that an operator should see: warnings or worse, and those that we know."""
-    sieve = SIEVE if rules is RULES else sieve_for(rules)
-    sifted = set(sieve.sift([line.text for line in lines]))
+    prefilter = PREFILTER if rules is RULES else prefilter_for(rules)
+    selected = set(prefilter.select([line.text for line in lines]))
     return [
         line
         for place, line in enumerate(lines)
         if line.level is None
         or line.level <= _WARNING
-        or (place in sifted and _is_known(line, rules))
+        or (place in selected and _is_known(line, rules))
     ]
 
 
@@ -75,7 +75,7 @@ class XidSettings:
 
 @dataclass(frozen=True, slots=True)
 class Interesting:
-    """A line that the sieve let through, with its Xid if it has one."""
+    """A line that the prefilter let through, with its Xid if it has one."""
 
     line: KernelLine
     xid: XidEvent | None
@@ -87,11 +87,11 @@ class KernelDetector:
     def __init__(self, settings: XidSettings) -> None:
         self._tables = settings.tables
         self._rules = settings.rules
-        self._sieve = SIEVE if settings.rules is RULES else sieve_for(settings.rules)
+        self._prefilter = PREFILTER if settings.rules is RULES else prefilter_for(settings.rules)
         self._xids = XidDetector(settings.tables, settings.overrides, settings.history)
-        self._xids.standing = self._known
+        self._xids.open_finding = self._known
         # Returns the finding that is open under a key; wired to the agent's book of open findings.
-        self.standing: Callable[[FindingKey], Finding | None] = lambda _: None
+        self.open_finding: Callable[[FindingKey], Finding | None] = lambda _: None
         self._said: dict[FindingKey, Finding | None] = {}
         self._named_gpu = ""
         self._repeats = Repeats()
@@ -99,10 +99,10 @@ class KernelDetector:
         self.driver = ""
         self.xids: Counter[int] = Counter()
 
-    def sift(self, lines: Sequence[KernelLine]) -> list[Interesting]:
+    def prefilter(self, lines: Sequence[KernelLine]) -> list[Interesting]:
         """Return the lines that may say something; the others of a flood cost next to nothing."""
         found = []
-        for place in self._sieve.sift([line.text for line in lines]):
+        for place in self._prefilter.select([line.text for line in lines]):
             line = lines[place]
             event = xid_event(line.text)
             if event is not None:
@@ -137,7 +137,7 @@ class KernelDetector:
         if not isinstance(judgement, Faulty):
             return [judgement] if judgement else []
         together = self._repeated(judgement.finding, line, now) if counts else None
-        known = Faulty(gravest(judgement.finding, self._known(judgement.key)))
+        known = Faulty(more_severe(judgement.finding, self._known(judgement.key)))
         return [known, Faulty(together)] if together else [known]
 
     def _judge_by_rules(self, line: KernelLine) -> tuple[Judgement | None, bool]:
@@ -149,8 +149,8 @@ class KernelDetector:
             self.ports.note_line(line.text)
             return None, False
         rule, judgement = answer
-        told = self.ports.at_device(judgement) if rule.of_port else judgement
-        return told, not rule.of_anybody
+        told = self.ports.at_device(judgement) if rule.address_is_port else judgement
+        return told, not rule.user_forgeable
 
     def _repeated(self, finding: Finding, line: KernelLine, now: Moment) -> Finding | None:
         at_ns = now.boot_ns if line.boot_ns is None else line.boot_ns
@@ -168,7 +168,7 @@ class KernelDetector:
         return None
 
     def _known(self, key: FindingKey) -> Finding | None:
-        return self._said[key] if key in self._said else self.standing(key)
+        return self._said[key] if key in self._said else self.open_finding(key)
 
 
 def _without_repeats(found: Sequence[Interesting]) -> Iterator[Interesting]:
@@ -211,4 +211,4 @@ def judge_kernel(
 ) -> list[Judgement]:
     """Return what some lines say on their own, without a driver to ask."""
     detector = KernelDetector(settings or XidSettings())
-    return detector.judge(detector.sift(lines), DriverTruth(), now)
+    return detector.judge(detector.prefilter(lines), DriverTruth(), now)

@@ -3,13 +3,13 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from everstep_agent.detectors.links import lone
+from everstep_agent.detectors.links import single_port_errors
 from everstep_agent.detectors.links.error_minutes import ErrorMinutes
 from everstep_agent.detectors.links.errors import CountersReading, ErrorCounters
 from everstep_agent.detectors.links.history import LinkHistory
 from everstep_agent.detectors.links.infiniband_limits import InfinibandLimits
 from everstep_agent.detectors.links.infiniband_rules import REGISTERS, rules
-from everstep_agent.detectors.links.lone import LoneRecoveries
+from everstep_agent.detectors.links.single_port_errors import LoneRecoveries
 from everstep_agent.detectors.readings.counters import Counters, Growth
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
@@ -18,7 +18,7 @@ from everstep_common.judging.moment import Moment
 
 CONDITIONS = (
     *(rule.declared() for rule in rules(InfinibandLimits())),
-    *lone.CONDITIONS,
+    *single_port_errors.CONDITIONS,
     Condition(
         name="RdmaDeviceFileMissing",
         component="link/DEVICE",
@@ -61,7 +61,7 @@ class InfinibandDetector:
         by_port: dict[str, dict[str, Growth]] = {}
         for reading in readings:
             grown = by_port[reading.link] = self._errors.grow(reading, now)
-            if growth := grown.get(lone.COUNTER):
+            if growth := grown.get(single_port_errors.COUNTER):
                 recoveries[reading.link] = growth
             yield from self._errors.judge(reading.link, grown, now)
             if (downed := grown.get("link_downed")) and not downed.reset:

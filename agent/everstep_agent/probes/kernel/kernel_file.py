@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from everstep_agent.detectors.kernel import KernelLine
-from everstep_agent.detectors.kernel.detector import SIEVE
+from everstep_agent.detectors.kernel.detector import PREFILTER
 from everstep_agent.detectors.kernel.logs.log_formats import LogFormats
-from everstep_agent.detectors.kernel.rules.rule import Sieve
+from everstep_agent.detectors.kernel.rules.rule import LinePrefilter
 from everstep_agent.probes.kernel.file_changes import FileChanges
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 
@@ -118,12 +118,14 @@ def _source(status: os.stat_result) -> str:
     return f"{status.st_dev}:{status.st_ino}"
 
 
-def kernel_lines(texts: Sequence[str], sieve: Sieve = SIEVE) -> Iterator[KernelLine]:
+def kernel_lines(
+    texts: Sequence[str], prefilter: LinePrefilter = PREFILTER
+) -> Iterator[KernelLine]:
     """Yield the lines without those of other programs: a relayed syslog has all of them.
 
     Only lines that a detector may know are taken apart; the others are shown as they are.
     """
-    known = set(sieve.sift(texts))
+    known = set(prefilter.select(texts))
     for place, text in enumerate(texts):
         if place not in known:
             yield KernelLine(text)

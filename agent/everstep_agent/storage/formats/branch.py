@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from everstep_agent.storage.formats.records import Beginning, LatestPointer, StepKey
-from everstep_common.reports import quantities as q
+from everstep_common import quantities as q
 
 _SILENT = "nothing says what it began from"
 

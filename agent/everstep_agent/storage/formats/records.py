@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import xxhash
 
+from everstep_common import quantities as q
 from everstep_common.codec import CodecError, from_json, to_json
 from everstep_common.reports import DataRange, StoredStep
-from everstep_common.reports import quantities as q
 from everstep_common.trainer_messages import Entry
 
 T = TypeVar("T")

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from everstep_agent.ipc.accept_pace import AcceptPace, wait_readable
+from everstep_agent.ipc.accept_load_limit import AcceptLoadLimit, wait_readable
 from everstep_agent.ipc.socket_owner import (
     Origin,
     SocketAddress,
@@ -81,7 +81,7 @@ class BulkListener:
         begin: Callable[[Arrival], "asyncio.Task[None] | None"],
     ) -> None:
         self.limits: ConnectionLimits[Arrival] = ConnectionLimits()
-        self.pace = AcceptPace(_ACCEPT_SHARE)
+        self.load_limit = AcceptLoadLimit(_ACCEPT_SHARE)
         self._refusals = refusals
         self._first_words_s = first_words_s
         self._work_s = work_s
@@ -103,7 +103,7 @@ class BulkListener:
     def give_up(self, arrival: Arrival, handshake_s: float) -> None:
         """A connection has ended that may have proven nothing, after so long a handshake."""
         if self.limits.release_unproven(arrival):
-            self.pace.count_work(handshake_s)
+            self.load_limit.count_work(handshake_s)
 
     def note_proof(self, arrival: Arrival) -> None:
         """A connection has proven a key, so its host is a peer's."""
@@ -118,7 +118,7 @@ class BulkListener:
 
     async def _accept(self, listener: socket.socket) -> None:
         while True:
-            await self.pace.rest_if_due()
+            await self.load_limit.rest_if_due()
             try:
                 sock, address = listener.accept()
             except BlockingIOError:
@@ -129,7 +129,7 @@ class BulkListener:
                 await asyncio.sleep(_REST_S)
                 continue
             self._receive(sock, address)
-            self.pace.count_work(_ARRIVAL_S)
+            self.load_limit.count_work(_ARRIVAL_S)
 
     def _receive(self, sock: socket.socket, address: SocketAddress) -> None:
         origin = self._origin(sock, address)

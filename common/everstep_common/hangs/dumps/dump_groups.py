@@ -5,7 +5,7 @@ import re
 from everstep_common.hangs.dumps.coalesced import WorkCounts
 from everstep_common.hangs.dumps.dump_entries import number_in, text_in
 from everstep_common.hangs.dumps.dump_values import DumpError
-from everstep_common.reports.quantities import RANKS_MAX
+from everstep_common.quantities import RANKS_MAX
 
 # A rank of the largest jobs is in some hundred groups, which have a million members together.
 _CONFIGURED_MAX = 20_000

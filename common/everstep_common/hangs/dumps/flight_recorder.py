@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from everstep_common.hangs.dumps.coalesced import WorkCounts, is_counted_apart, without_batches
-from everstep_common.hangs.dumps.departures import Called, departure_of
 from everstep_common.hangs.dumps.dump_entries import DumpEntry, dump_entry, number_in, text_in
 from everstep_common.hangs.dumps.dump_groups import (
     DEFAULT_GROUP,
@@ -23,6 +22,7 @@ from everstep_common.hangs.dumps.dump_groups import (
 from everstep_common.hangs.dumps.dump_values import DumpError
 from everstep_common.hangs.dumps.exit_dumps import before_giving_up
 from everstep_common.hangs.dumps.noted_calls import NotedCalls
+from everstep_common.hangs.dumps.program_divergence import Called, departure_of
 from everstep_common.hangs.reports.members import are_named, members_text, unnamed_members
 from everstep_common.hangs.reports.rank_report import (
     GROUPS_MAX,

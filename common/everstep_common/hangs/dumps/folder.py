@@ -22,7 +22,7 @@ from everstep_common.hangs.dumps.pickles import Effort
 from everstep_common.hangs.dumps.rank_dumps import blind_report, is_unusable, merged
 from everstep_common.hangs.dumps.two_recorders import report_of_values
 from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
-from everstep_common.reports.quantities import RANKS_MAX
+from everstep_common.quantities import RANKS_MAX
 
 # Folders of hosts in a folder without dumps: so many are looked into.
 _HOSTS_MAX = 16_384

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import merge
 
-from everstep_common.hangs.dumps.departures import Called
+from everstep_common.hangs.dumps.program_divergence import Called
 
 
 @dataclass(frozen=True, slots=True)

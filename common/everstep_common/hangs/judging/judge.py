@@ -20,7 +20,6 @@ from everstep_common.hangs.judging.case import (
     or_known_fault,
     shared_class,
 )
-from everstep_common.hangs.judging.circles import from_knots
 from everstep_common.hangs.judging.completion import (
     completion_laggards,
     not_started,
@@ -48,6 +47,7 @@ from everstep_common.hangs.judging.unseen_waits import (
     unseen_wait,
     waits_unseen,
 )
+from everstep_common.hangs.judging.wait_cycles import from_wait_cycles
 from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
 from everstep_common.hangs.reports.verdict import (
     CULPRITS_MAX,
@@ -252,7 +252,7 @@ _FINDINGS: tuple[Callable[[Case], HangClass | None], ...] = (
     from_mismatches,
     from_orders,
     _from_frontiers,
-    from_knots,
+    from_wait_cycles,
     _from_silence,
     _from_one_operation,
     from_stacks,

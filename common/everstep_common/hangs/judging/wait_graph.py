@@ -253,7 +253,7 @@ def _ahead(groups: Iterable[GroupFrontier], rank: int, reached: dict[int, int]) 
         reached[id(group)] = place
 
 
-def knots(graph: WaitGraph) -> list[list[int]]:
+def strongly_connected(graph: WaitGraph) -> list[list[int]]:
     """Return the sets of ranks that wait for one another in a circle and for nobody else.
 
     Only where every rank that is waited for waits itself. Tarjan's algorithm, on ranks and levels.

@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from everstep_common.reports.quantities import RANKS_MAX
+from everstep_common.quantities import RANKS_MAX
 
 # What the text of one group may take in a report; runs of any regular group take far less.
 TEXT_MAX = 400

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Integer, Items, Opaque, Text
 from everstep_common.hangs.reports.recent_collectives import RecentCollectives
-from everstep_common.reports import quantities as q
 
 # Sequence ids count collectives of a group from 1; 0: none yet.
 Sequence = Annotated[int, Integer(0, 2**63 - 1)]

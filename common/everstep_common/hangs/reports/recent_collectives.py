@@ -16,8 +16,8 @@ from itertools import pairwise
 from statistics import median_low
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Integer, Opaque
-from everstep_common.reports import quantities as q
 
 # Of one group, and of all groups of a rank together.
 SAMPLES_MAX, RANK_SAMPLES_MAX = 64, 256

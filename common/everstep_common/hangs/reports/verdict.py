@@ -4,10 +4,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Items
 from everstep_common.hangs.reports.rank_report import RAS_LINES_MAX
 from everstep_common.printable import printable
-from everstep_common.reports import quantities as q
 
 # A verdict with all of them stays below 64 KB.
 CULPRITS_MAX = 64

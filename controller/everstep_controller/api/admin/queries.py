@@ -29,7 +29,7 @@ from everstep_controller.journal.port import JournalReader, LedgerRow
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.housekeeping import current_rows
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.slow.lateness.collective_finding import SeenLook
+from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 from everstep_controller.slow.live import LiveFinding
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_proto.generated import admin_pb2

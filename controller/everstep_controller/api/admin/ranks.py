@@ -21,7 +21,7 @@ from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.runtime.runtime import Runtime
-from everstep_controller.slow.lateness.collective_finding import SeenLook
+from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
 from everstep_proto.generated import admin_pb2
 from everstep_proto.tls import Identity, Role

@@ -8,6 +8,7 @@ import grpc
 
 from everstep_common.clock import Stamp
 from everstep_common.orders import TimeRequest
+from everstep_common.quantities import NUMBER_MAX
 from everstep_common.reports import (
     GoingAway,
     Inventory,
@@ -20,7 +21,6 @@ from everstep_common.reports import (
     SampleBatch,
     TimeReply,
 )
-from everstep_common.reports.quantities import NUMBER_MAX
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
 from everstep_controller.api.fleet.node_questions import NodeQuestions
@@ -39,7 +39,7 @@ from everstep_controller.core.jobs.progress_rows import ReportedSteps
 from everstep_controller.core.jobs.remembered_ends import news_of_ends
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.nodes import agent_identity, budgets
-from everstep_controller.core.nodes.agent_identity import HelloVerdict, Standing
+from everstep_controller.core.nodes.agent_identity import HelloDecision, HelloVerdict
 from everstep_controller.core.nodes.watchers import watched_peers
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.journal.group_commit import JournalFull
@@ -121,10 +121,10 @@ class AgentStreams:
     async def open(self, hello: fleet_pb2.Hello, identity: Identity, address: str) -> Session:
         """Take a Hello; welcome its agent once it is journaled. Raises StreamEnd, WireError."""
         event = replace(self._hello(hello, identity), address=address)
-        if self._judge(event).standing is Standing.CONTENDS:
+        if self._judge(event).decision is HelloDecision.CONTENDS:
             await self._await_name(event)
         found = self._judge(event)
-        if found.standing in (Standing.REFUSED, Standing.CONTENDS):
+        if found.decision in (HelloDecision.REFUSED, HelloDecision.CONTENDS):
             raise await self._turn_away(event, found)
         if why := self._certificate_trouble(identity):
             raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, f"{why}: connect with a newer one")
@@ -293,7 +293,7 @@ class AgentStreams:
 
     async def _turn_away(self, event: NodeConnected, found: HelloVerdict) -> StreamEnd:
         """Have it known that an agent is refused; return what it is told."""
-        if found.standing is Standing.CONTENDS:
+        if found.decision is HelloDecision.CONTENDS:
             sentence = (
                 f"another agent had the name {event.node} a moment ago: this one gets it if that "
                 "one does not come back"

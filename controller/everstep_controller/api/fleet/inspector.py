@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 
-from everstep_common.hangs.told_by_nodes import NodeTold
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.orders import InspectRanks
 from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
 from everstep_controller.core.model.job import JobRecord

@@ -315,7 +315,7 @@ def storage_seen(job: JobRecord, latest: StoredStep | None, branch: Sequence[Bra
         job.lineage.skipped = list(latest.skipped)
 
 
-def choice_or_anew(
+def chosen_step_or_fresh(
     state: State, job: JobRecord, event: RecoveryStepChosen, now_ns: int
 ) -> RecoveryStepChosen:
     """Return the choice; a fresh start where what a job before this one had is gone for good.

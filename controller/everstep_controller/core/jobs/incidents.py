@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from everstep_common import reports
 from everstep_common.printable import quoted
+from everstep_common.quantities import RANGES_MAX
 from everstep_common.reports import DataRange, GenerationStopped, RollbackAsked
-from everstep_common.reports.quantities import RANGES_MAX
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import Reported
 from everstep_controller.core.fleet.incidents import (

@@ -35,7 +35,7 @@ from everstep_controller.core.model.state import (
     note_node,
 )
 from everstep_controller.core.nodes import agent_identity, budgets, evidence, health, machines
-from everstep_controller.core.nodes.agent_identity import Standing
+from everstep_controller.core.nodes.agent_identity import HelloDecision
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -312,10 +312,10 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
     """Take an agent's Hello: its node, and what it still knows of jobs; unless it is a stranger."""
     state = turn.state
     found = agent_identity.judge_hello(state, event, turn.now_ns)
-    if found.standing in (Standing.REFUSED, Standing.CONTENDS):
+    if found.decision in (HelloDecision.REFUSED, HelloDecision.CONTENDS):
         agent_identity.turn_away(turn, event, found)
         return
-    if found.standing is Standing.HALTS:
+    if found.decision is HelloDecision.HALTS:
         agent_identity.halt(turn, event, found.reason)
     if state.halted:
         agent_identity.note_seen(state, event)

@@ -70,7 +70,7 @@ AGENT_QUARANTINED = Condition(
 )
 
 
-class Standing(Enum):
+class HelloDecision(Enum):
     """What becomes of a Hello."""
 
     TAKEN = "taken"
@@ -85,19 +85,19 @@ class Standing(Enum):
 class HelloVerdict:
     """What becomes of a Hello, and why, unless it is taken."""
 
-    standing: Standing
+    decision: HelloDecision
     reason: str = ""
     kind: RefusalKind = RefusalKind.NEWER
 
 
-_TAKEN = HelloVerdict(Standing.TAKEN)
-_CONTENDS = HelloVerdict(Standing.CONTENDS)
+_TAKEN = HelloVerdict(HelloDecision.TAKEN)
+_CONTENDS = HelloVerdict(HelloDecision.CONTENDS)
 
 
 def judge_hello(state: State, event: NodeConnected, now_ns: int) -> HelloVerdict:
     """Return what becomes of a Hello that comes now."""
     if _is_foreign(state, event):
-        return HelloVerdict(Standing.REFUSED, _foreign(state, event), RefusalKind.CLUSTER)
+        return HelloVerdict(HelloDecision.REFUSED, _foreign(state, event), RefusalKind.CLUSTER)
     if state.halted:
         return _TAKEN
     newer = _what_is_newer(state, event)
@@ -112,7 +112,7 @@ def judge_hello(state: State, event: NodeConnected, now_ns: int) -> HelloVerdict
 def is_repeated(state: State, event: NodeConnected, found: HelloVerdict, now_ns: int) -> bool:
     """Return whether an agent was refused a moment ago for the reason for which it is now."""
     known = state.refused_agents.get(_key(event.node, event.outbox))
-    if known is None or found.standing is not Standing.REFUSED:
+    if known is None or found.decision is not HelloDecision.REFUSED:
         return False
     return known.kind is found.kind and now_ns - known.last_ns < _REPEAT_NS
 
@@ -160,14 +160,14 @@ def _foreign(state: State, event: NodeConnected) -> str:
 
 def _judge_newer(state: State, event: NodeConnected, newer: str) -> HelloVerdict:
     if _others_with_newer(state, event.node) or _is_alone(state, event.node):
-        return HelloVerdict(Standing.HALTS, newer)
+        return HelloVerdict(HelloDecision.HALTS, newer)
     reason = (
         f"{_place(event.node, event.address)} has seen {newer}; nobody else says so, and it is "
         "refused. If the journal is old, run 'everstep-controller recover'; if the agent's data "
         "folder comes from elsewhere, stop the agent, run 'everstep-agent leave-cluster' there and "
         "start it again"
     )
-    return HelloVerdict(Standing.REFUSED, reason, RefusalKind.NEWER)
+    return HelloVerdict(HelloDecision.REFUSED, reason, RefusalKind.NEWER)
 
 
 def _others_with_newer(state: State, node: str) -> list[RefusedAgent]:
@@ -269,9 +269,9 @@ def _judge_name(state: State, node: NodeRecord, event: NodeConnected, now_ns: in
     known = state.refused_agents.get(_key(node.name, event.outbox))
     again = known is not None and now_ns - known.last_ns < _REPEAT_NS
     if waiting is not None and waiting.outbox != event.outbox:
-        return HelloVerdict(Standing.REFUSED, _taken(node, event.address), RefusalKind.NAME)
+        return HelloVerdict(HelloDecision.REFUSED, _taken(node, event.address), RefusalKind.NAME)
     if node.connected and waiting is None and again:
-        return HelloVerdict(Standing.REFUSED, _taken(node, event.address), RefusalKind.NAME)
+        return HelloVerdict(HelloDecision.REFUSED, _taken(node, event.address), RefusalKind.NAME)
     return _CONTENDS if node.connected or _may_return(state, node, event, now_ns) else _TAKEN
 
 
@@ -299,7 +299,7 @@ def _place(node: str, address: str) -> str:
 
 def turn_away(turn: Turn, event: NodeConnected, found: HelloVerdict) -> None:
     """Refuse a Hello, or have the agent asked that has the name."""
-    if found.standing is Standing.REFUSED:
+    if found.decision is HelloDecision.REFUSED:
         refused = _refuse(turn, event.node, event.outbox, found)
         refused.highest_term = event.highest_term
         refused.generations = {one.job: _seen(one) for one in event.jobs}
@@ -514,7 +514,9 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     if contender is None:
         return
     if contender.answered:
-        found = HelloVerdict(Standing.REFUSED, _taken(node, contender.address), RefusalKind.NAME)
+        found = HelloVerdict(
+            HelloDecision.REFUSED, _taken(node, contender.address), RefusalKind.NAME
+        )
         _refuse(turn, node.name, contender.outbox, found)
         _end_contention(turn, node)
     elif node.connected and not contender.asked:

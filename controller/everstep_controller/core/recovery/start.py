@@ -82,7 +82,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
 
 def _start_planned(turn: Reconciliation, job: JobRecord, event: RecoveryStepChosen) -> None:
     """Start the generation that was planned, at the step that the catalogue found."""
-    event = identity.choice_or_anew(turn.state, job, event, turn.now_ns)
+    event = identity.chosen_step_or_fresh(turn.state, job, event, turn.now_ns)
     if event.lost:
         planning.wait_for_state(turn, job, event.lost)
         return

@@ -8,9 +8,9 @@ import pytest
 from everstep_common.codec import json_text
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.looks import Look, judge_told, stuck_ranks
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_common.hangs.reports.verdict import Confidence, HangClass
-from everstep_common.hangs.told_by_nodes import NodeTold
 
 _WAITS = ProcessFacts(state=ProcessState.SLEEPING, wchan="poll_schedule_timeout", gil_held=False)
 # As a look sees a C library's sleep, and a loop in C, by a thread that keeps the GIL.

@@ -17,6 +17,7 @@ from everstep_common.hangs.looks import (
     stuck_ranks,
     where_ranks_stand,
 )
+from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import (
     GroupReport,
     Operation,
@@ -26,7 +27,6 @@ from everstep_common.hangs.reports.rank_report import (
     RankHangReport,
 )
 from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
-from everstep_common.hangs.told_by_nodes import NodeTold
 
 _S = 1_000_000_000
 

@@ -11,7 +11,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.jobs.remembered_ends import news_of_ends
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes.agent_identity import Standing, judge_hello
+from everstep_controller.core.nodes.agent_identity import HelloDecision, judge_hello
 from unit.core.test_decisions import Story
 
 LOST = "j-900"
@@ -144,8 +144,8 @@ def test_nothing_is_ended_while_an_agent_is_refused_that_has_seen_a_newer_genera
     story.hear("n1", TOLD)
     story.recover()
     stranger = story.hello("n9", (), (replace(WAITS, generation=6, planned_generation=6),))
-    found = judge_hello(story.core.state, stranger, story.now_ns).standing
-    assert found is Standing.REFUSED
+    found = judge_hello(story.core.state, stranger, story.now_ns).decision
+    assert found is HelloDecision.REFUSED
     story.tell(replace(stranger, knocks=True))
     assert story.join_as("n0") == set()
 

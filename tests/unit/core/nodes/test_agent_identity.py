@@ -7,7 +7,7 @@ from everstep_common.reports import JobOnNode
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
-from everstep_controller.core.nodes.agent_identity import Standing, findings, judge_hello
+from everstep_controller.core.nodes.agent_identity import HelloDecision, findings, judge_hello
 from unit.core.test_decisions import Story
 
 _OVER_A_WEEK_S = 8 * 86_400
@@ -54,12 +54,12 @@ def test_an_agent_that_has_left_its_cluster_is_no_stranger_any_more() -> None:
 def test_an_agent_that_has_this_term_from_another_controller_is_a_stranger() -> None:
     story = Story(nodes=6)
     hello = _hello("stray", term=story.core.state.term)
-    assert judge_hello(story.core.state, hello, story.now_ns).standing is Standing.REFUSED
+    assert judge_hello(story.core.state, hello, story.now_ns).decision is HelloDecision.REFUSED
     story.lose("n5")
     story.tell(events.NodeRemoved("n5", "ann", "sold"))
     story.tell(events.ControllerStarted("0.1.0"))
     hello = _hello("n5", term=story.core.state.term)
-    assert judge_hello(story.core.state, hello, story.now_ns).standing is Standing.REFUSED
+    assert judge_hello(story.core.state, hello, story.now_ns).decision is HelloDecision.REFUSED
 
 
 def test_a_job_that_was_forgotten_is_no_sign_of_an_old_journal() -> None:
@@ -75,6 +75,6 @@ def test_a_job_that_was_forgotten_is_no_sign_of_an_old_journal() -> None:
     story.tell(events.TimerDue(f"forget/{job.id}"), after_s=_OVER_A_WEEK_S)
     state, now_ns = story.core.state, story.now_ns
     assert state.job("j") is None
-    assert judge_hello(state, _hello("n3", seen), now_ns).standing is Standing.TAKEN
+    assert judge_hello(state, _hello("n3", seen), now_ns).decision is HelloDecision.TAKEN
     later = replace(seen, job_id=f"j-{state.event_count + 1}")
-    assert judge_hello(state, _hello("n3", later), now_ns).standing is Standing.REFUSED
+    assert judge_hello(state, _hello("n3", later), now_ns).decision is HelloDecision.REFUSED

@@ -10,7 +10,7 @@ from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes.agent_identity import Standing, judge_hello
+from everstep_controller.core.nodes.agent_identity import HelloDecision, judge_hello
 from unit.core.test_decisions import S, Story
 
 LOST = JobOnNode("j", 1, True, 1, job_id="j-4", lineage_id="j-4", world_size=1)
@@ -58,7 +58,7 @@ class Old(Story):
             self.connect(node, jobs=(job,))
         self.tell(events.TimerDue("recovery"), after_s=31)
 
-    def standing(self, node: str, job: JobOnNode) -> Standing:
+    def decision(self, node: str, job: JobOnNode) -> HelloDecision:
         outbox = f"{node}-box"
         hello = events.NodeConnected(
             node=node,
@@ -69,7 +69,7 @@ class Old(Story):
             host=node,
             jobs=(job,),
         )
-        return judge_hello(self.core.state, hello, self.now_ns).standing
+        return judge_hello(self.core.state, hello, self.now_ns).decision
 
 
 def _stops(done: list[actions.Action]) -> list[tuple[str, int]]:
@@ -109,7 +109,7 @@ def test_the_wait_begins_anew_with_a_controller_that_starts() -> None:
 def test_what_agents_tell_of_a_job_that_waits_is_taken_and_gone_on_from() -> None:
     story = Old()
     story.begin("n1", "j-4")
-    assert story.standing("n0", LOST) is Standing.TAKEN
+    assert story.decision("n0", LOST) is HelloDecision.TAKEN
     story.connect("n0", jobs=(LOST,))
     assert (story.job.state, story.job.generation.number) == (JobState.FORMING, 1)
     assert "n0 has to say what became of generation 1 there" in story.job.reason
@@ -126,9 +126,9 @@ def test_a_generation_of_another_job_of_the_name_is_news_though_its_number_is_no
     story.begin("n1")
     story.choose(None)
     assert story.job.generation.number == 1
-    assert story.standing("n0", LOST) is Standing.REFUSED
-    assert story.standing("n0", replace(LOST, launcher=False)) is Standing.TAKEN
-    assert story.standing("n0", replace(LOST, job_id=story.job.id)) is Standing.TAKEN
+    assert story.decision("n0", LOST) is HelloDecision.REFUSED
+    assert story.decision("n0", replace(LOST, launcher=False)) is HelloDecision.TAKEN
+    assert story.decision("n0", replace(LOST, job_id=story.job.id)) is HelloDecision.TAKEN
 
 
 def test_nothing_begins_under_a_name_of_which_a_refused_agent_tells_for_a_while() -> None:

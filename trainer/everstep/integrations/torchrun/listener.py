@@ -16,7 +16,7 @@ from everstep.launch.free_port import FreePort
 from everstep.launch.link import LaunchLink
 from everstep.launch.processes.rank_failure import RankEnd
 from everstep.launch.selector_loop import call_ready
-from everstep.launch.waiting_words import WaitingWords
+from everstep.launch.wait_messages import WaitMessages
 from everstep_common.trainer_messages import (
     End,
     Join,
@@ -53,7 +53,7 @@ class AgentListener:
         self._link = LaunchLink(settings.socket, self._selector, self._received, time.monotonic)
         self._workers = TorchrunWorkers(self._selector, self._rank_ended, exit_code)
         self._generation = WatchedGeneration(self._workers, self._link.send, port)
-        self._words = WaitingWords(say, time.monotonic)
+        self._words = WaitMessages(say, time.monotonic)
         self._next: Start | None = None
         self._stop: Stop | None = None
         self._grace_runs = False

@@ -36,8 +36,8 @@ _UNSEEN_NS = 5 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Whether the ranks of a node stand still, as their collectives tell."""
+class NoProgressVerdict:
+    """Whether the ranks of a node make no progress, as their collectives tell."""
 
     # Since when none has moved, after which time that is no usual gap any more; 0: some do.
     since_ns: int = 0
@@ -90,7 +90,9 @@ class FrontierJudge:
             return self._before_ns
         return max(1, self._longest_ns, self._rhythm_ns)
 
-    def judge(self, facts: Mapping[int, RankFacts], newest_step: int, now_ns: int) -> Standing:
+    def judge(
+        self, facts: Mapping[int, RankFacts], newest_step: int, now_ns: int
+    ) -> NoProgressVerdict:
         """Return how they stand; ``newest_step`` is the newest that any rank told, or -1."""
         frontiers = [one.frontier for one in facts.values()]
         known = [one for one in frontiers if one is not None]
@@ -104,17 +106,17 @@ class FrontierJudge:
         if self._first_step < 0:
             self._first_step = newest_step
         if not known or len(known) < len(frontiers):
-            return Standing(pause=pause, blind=_unread(len(known), len(frontiers)))
+            return NoProgressVerdict(pause=pause, blind=_unread(len(known), len(frontiers)))
         self._find_blind(known, newest_step, now_ns)
         self._learn(max(one.moved_at_ns for one in known))
         if pause or self._blind:
-            return Standing(pause=pause, blind=self._blind)
+            return NoProgressVerdict(pause=pause, blind=self._blind)
         if newest_step - self._step_at_move > self._steps_between:
-            return Standing(blind=_PASSED)
-        standing = self._standing(known, newest_step, now_ns)
-        if standing.still:
+            return NoProgressVerdict(blind=_PASSED)
+        verdict = self._no_progress(known, newest_step, now_ns)
+        if verdict.still:
             self._still_at_ns = self._moved_ns
-        return standing
+        return verdict
 
     def _find_blind(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> None:
         """Notice that steps go on and no collective is recorded; so it stays."""
@@ -139,7 +141,9 @@ class FrontierJudge:
             self._longest_ns = max(self._longest_ns, 0 if stand else gap_ns)
         self._newest_ns = moved_ns
 
-    def _standing(self, known: Sequence[Frontier], newest_step: int, now_ns: int) -> Standing:
+    def _no_progress(
+        self, known: Sequence[Frontier], newest_step: int, now_ns: int
+    ) -> NoProgressVerdict:
         if any(one.moves < _MOVES or one.gaps < _GAPS for one in known):
             return self._early(known, now_ns)
         taught = 0 <= self._first_step <= newest_step - _STEPS_LEAST
@@ -150,22 +154,22 @@ class FrontierJudge:
         self._rhythm_ns = max(one.gap_ns for one in known)
         return self._by_rhythm(known, now_ns)
 
-    def _by_rhythm(self, known: Sequence[Frontier], now_ns: int) -> Standing:
+    def _by_rhythm(self, known: Sequence[Frontier], now_ns: int) -> NoProgressVerdict:
         usual_ns = max(_usual_ns(one) for one in known)
         due_ns = max(max(one.moved_at_ns, self._from_ns) + _usual_ns(one) for one in known)
         if now_ns <= due_ns:
-            return Standing(usual_ns=usual_ns, due_ns=due_ns)
+            return NoProgressVerdict(usual_ns=usual_ns, due_ns=due_ns)
         since_ns = max(one.moved_at_ns for one in known)
-        return Standing(since_ns=max(since_ns, self._from_ns), usual_ns=usual_ns)
+        return NoProgressVerdict(since_ns=max(since_ns, self._from_ns), usual_ns=usual_ns)
 
-    def _early(self, known: Sequence[Frontier], now_ns: int) -> Standing:
+    def _early(self, known: Sequence[Frontier], now_ns: int) -> NoProgressVerdict:
         """Return how ranks stand of which little was learned: by the generation before, if any."""
         if self._taught or not self._before_ns or not all(one.moves for one in known):
-            return Standing()
+            return NoProgressVerdict()
         usual_ns = max(EARLY_LEAST_NS, _TIMES * max(self._before_ns, self._longest_ns))
         since_ns = max(max(one.moved_at_ns for one in known), self._from_ns)
         still = now_ns - since_ns > usual_ns
-        return Standing(since_ns=since_ns if still else 0, usual_ns=usual_ns)
+        return NoProgressVerdict(since_ns=since_ns if still else 0, usual_ns=usual_ns)
 
 
 def _usual_ns(one: Frontier) -> int:

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Integer, Items, Opaque, Text
 from everstep_common.hangs.reports.rank_report import ProcessState, RankHangReport
-from everstep_common.reports import quantities as q
 
 # One process reads so many ranks: a recorder's answer takes it 20 ms, one after another.
 RANKS_MAX = 16

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from everstep.rank.interpreter import everstep_rank_page as page
+from everstep_common import quantities as q
+from everstep_common.compute_time import PACKED_MAX
 from everstep_common.hangs.reports.rank_report import PAUSED
 from everstep_common.printable import printable
-from everstep_common.reports import quantities as q
-from everstep_common.reports.own_work import PACKED_MAX
 from everstep_common.sealed_memory import SIZE_SEALS
 
 # Memory is mapped from places that are multiples of this.
@@ -53,7 +53,7 @@ class RankFacts:
     # Whether it destroys its process groups or has done so; whether its script is over.
     is_leaving: bool = False
     is_over: bool = False
-    # As `own_work` packs it; 0: it tells nothing of that.
+    # As `compute_time` packs it; 0: it tells nothing of that.
     own: int = 0
     role: str = ""
     frontier: Frontier | None = None

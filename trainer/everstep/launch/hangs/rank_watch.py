@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from everstep.launch.hangs.frontier_judge import FrontierJudge, Standing
+from everstep.launch.hangs.frontier_judge import FrontierJudge, NoProgressVerdict
 from everstep.launch.hangs.rank_pages import THE_END, RankFacts, RankPages
 from everstep.launch.hangs.sources.gil_wait import UNHEARD_NS, GilWaits
 from everstep_common.clock import boot_ns
@@ -38,7 +38,7 @@ class RankWatch:
         self._judge = FrontierJudge()
         self._generation = self._world_size = 0
         self._due_ns = self._told_ns = self._ranks = 0
-        self._told: Standing | None = None
+        self._told: NoProgressVerdict | None = None
 
     def begin(self, generation: int, ranks: Sequence[int], world_size: int) -> None:
         """Another generation starts; without memory for its pages, steps alone tell.
@@ -96,17 +96,17 @@ class RankWatch:
             thread = (one.watch_process or running[rank], one.watch_thread)
             self._gil.observe(rank, thread, one.watched_at_ns, now_ns)
         told = (one.step for one in facts.values() if one.step is not None)
-        standing = self._judge.judge(
+        verdict = self._judge.judge(
             facts, max(told, default=max(printed.values(), default=-1)), now_ns
         )
         if len(running) < self._ranks or _end(facts.values()):
             # One has ended well, or the others are about to be stopped: no collective follows.
-            standing = Standing(pause=THE_END)
-        if standing.due_ns:
-            self._due_ns = min(self._due_ns, standing.due_ns + 1)
-        if _differ(standing, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
-            self._told, self._told_ns = standing, now_ns
-            told_now = watched(self._generation, standing, facts, now_ns)
+            verdict = NoProgressVerdict(pause=THE_END)
+        if verdict.due_ns:
+            self._due_ns = min(self._due_ns, verdict.due_ns + 1)
+        if _differ(verdict, self._told) or now_ns - self._told_ns >= _TOLD_EVERY_NS:
+            self._told, self._told_ns = verdict, now_ns
+            told_now = watched(self._generation, verdict, facts, now_ns)
             # Of ranks that tell their steps themselves, the output is not read.
             read = bool(printed) and all(one.step is None for one in facts.values())
             steps = tuple(printed.get(rank, -1) + 1 for rank in facts) if read else ()
@@ -128,18 +128,18 @@ def _end(facts: Collection[RankFacts]) -> bool:
     return any(one.is_over for one in facts) or all(one.is_leaving for one in facts)
 
 
-def _differ(one: Standing, other: Standing | None) -> bool:
+def _differ(one: NoProgressVerdict, other: NoProgressVerdict | None) -> bool:
     if other is None:
         return True
     return _shown(one) != _shown(other)
 
 
-def _shown(one: Standing) -> tuple[bool, bool, str, str]:
+def _shown(one: NoProgressVerdict) -> tuple[bool, bool, str, str]:
     return (one.still, one.still and one.young, one.pause, one.blind)
 
 
 def watched(
-    generation: int, standing: Standing, facts: Mapping[int, RankFacts], now_ns: int
+    generation: int, verdict: NoProgressVerdict, facts: Mapping[int, RankFacts], now_ns: int
 ) -> RanksWatched:
     """Return what the agent is told. Pure."""
     phases, rank_phases = _numbered([one.shown for one in facts.values()])
@@ -148,11 +148,11 @@ def watched(
     return RanksWatched(
         generation=generation,
         at_boot_ns=now_ns,
-        still_since_ns=standing.since_ns,
-        usual_ns=standing.usual_ns,
-        pause=standing.pause[:40],
-        blind=standing.blind,
-        young=standing.still and standing.young,
+        still_since_ns=verdict.since_ns,
+        usual_ns=verdict.usual_ns,
+        pause=verdict.pause[:40],
+        blind=verdict.blind,
+        young=verdict.still and verdict.young,
         phases=phases,
         ranks=tuple(facts),
         rank_phases=rank_phases,

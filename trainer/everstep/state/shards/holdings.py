@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from everstep.copy_engine.views import OTHER_MODEL, MissingError, RestoreError
 from everstep.state.shards.parts import Part, Place
 from everstep.state.shards.regions import Overlap, Region, missing_count, overlap, whole
+from everstep_common.rank_messages import Entry
 from everstep_common.shard_names import owner, private_name
-from everstep_common.trainer_messages import Entry
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from everstep_agent.detectors.kernel.gpu_faults import sxid
 from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_faults.gpu_verdict import (
     FIELD_230_RULE,
-    DriverWord,
+    DriverAdvice,
     XidOverride,
     by_driver,
 )
@@ -123,7 +123,7 @@ def _refined(known: BookEntry, action: RecoveryAction, now: Moment) -> list[Judg
         if now.boot_ns - _seen(known).boot_ns < wait_ns:
             return []
         return [Healthy(finding.key, f"GPU {_pci(known)}: the driver asks for no action")]
-    verdict = by_driver(DriverWord(action, FIELD_230_RULE))
+    verdict = by_driver(DriverAdvice(action, FIELD_230_RULE))
     if finding.rule == FIELD_230_RULE or verdict.severity is not finding.severity:
         return []
     decided = replace(

@@ -45,7 +45,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverWord:
+class DriverAdvice:
     """Action that the driver itself asks for, and where it said so."""
 
     action: RecoveryAction
@@ -87,30 +87,30 @@ def decide(
     table: Verdict,
     row: XidRow | None,
     override: XidOverride | None,
-    word: DriverWord | None,
+    advice: DriverAdvice | None,
 ) -> Verdict:
     """Return the verdict of the first rule that can tell.
 
-    ``table`` is what the tables say, ``word`` what the driver asks for: None, where its version
+    ``table`` is what the tables say, ``advice`` what the driver asks for: None, where its version
     does not speak about this code, or nothing fresh is known.
     """
     if override is not None:
         return _operators(override)
-    if word is None or row is None or row.severity is None:
+    if advice is None or row is None or row.severity is None:
         return table
-    if word.action is RecoveryAction.NONE and table.severity in (None, Severity.INFO):
+    if advice.action is RecoveryAction.NONE and table.severity in (None, Severity.INFO):
         # The driver asks for no action, and the tables do not call it a fault: neither raises it.
         return table
-    if word.action is RecoveryAction.NONE and table is _RESET_WHEN_IDLE:
+    if advice.action is RecoveryAction.NONE and table is _RESET_WHEN_IDLE:
         # It asks for none at once; its own text asks for a reset later.
         return table
-    return by_driver(word)
+    return by_driver(advice)
 
 
-def by_driver(word: DriverWord) -> Verdict:
+def by_driver(advice: DriverAdvice) -> Verdict:
     """Return the verdict of the driver itself."""
-    severity, action, why = _DRIVER_ACTIONS[word.action]
-    return Verdict(severity, action, word.rule, why)
+    severity, action, why = _DRIVER_ACTIONS[advice.action]
+    return Verdict(severity, action, advice.rule, why)
 
 
 def _operators(override: XidOverride) -> Verdict:

@@ -10,7 +10,7 @@ from everstep_agent.detectors.kernel.gpu_faults.gpu_verdict import (
     FIELD_230_RULE,
     OPERATOR_RULE,
     XID_154_RULE,
-    DriverWord,
+    DriverAdvice,
     Verdict,
     XidOverride,
     by_driver,
@@ -25,7 +25,7 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_history import (
     XidHistory,
 )
 from everstep_agent.detectors.kernel.rules.line import KernelLine
-from everstep_agent.detectors.kernel.rules.rule import EVIDENCE_CHARS, gravest
+from everstep_agent.detectors.kernel.rules.rule import EVIDENCE_CHARS, more_severe
 from everstep_common.judging.condition import MINUTE_NS
 from everstep_common.judging.findings import Finding, FindingKey, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
@@ -39,7 +39,7 @@ _LINK_ERRORS = 2
 _REPEATING = (13, 31)
 
 # The driver logs Xid 154 within a second of the Xid that it is about.
-_WORD_NS = MINUTE_NS
+_ADVICE_NS = MINUTE_NS
 _CONDITIONS = {
     Severity.INFO: "XidObserved",
     Severity.DEGRADED: "XidDegraded",
@@ -54,8 +54,8 @@ class _Gpu:
 
     codes: Counter[int] = field(default_factory=Counter)
     last: Moment | None = None
-    word: RecoveryAction | None = None
-    word_ns: int = 0
+    advised: RecoveryAction | None = None
+    advised_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class DriverTruth:
 
 
 class XidDetector:
-    """Detector of Xids. ``standing`` returns the finding that is open under a key."""
+    """Detector of Xids. ``open_finding`` returns the finding that is open under a key."""
 
     def __init__(
         self, tables: FaultTables, overrides: Mapping[int, XidOverride], history: XidHistory
@@ -77,7 +77,7 @@ class XidDetector:
         self._overrides = overrides
         self._history = history
         self._gpus: dict[str, _Gpu] = {}
-        self.standing: Callable[[FindingKey], Finding | None] = lambda _: None
+        self.open_finding: Callable[[FindingKey], Finding | None] = lambda _: None
 
     def judge(
         self, event: XidEvent, line: KernelLine, truth: DriverTruth, now: Moment
@@ -100,15 +100,15 @@ class XidDetector:
             return self._repeats(event, line, now)
         finding = self._finding(event, line, verdict, gpu)
         # A milder Xid that follows a graver one does not replace the graver one's open finding.
-        return [Faulty(gravest(finding, self.standing(finding.key)))]
+        return [Faulty(more_severe(finding, self.open_finding(finding.key)))]
 
     def _verdict(self, event: XidEvent, gpu: _Gpu, truth: DriverTruth, now: Moment) -> Verdict:
         row = self._tables.xids.row(event.code, truth.branch)
-        word = None
+        advice = None
         if row is not None and row.is_linked(truth.branch):
-            word = _word(event, gpu, truth, now)
+            advice = _driver_advice(event, gpu, truth, now)
         table = by_tables(event.code, event.text, self._tables, truth.branch)
-        return decide(table, row, self._overrides.get(event.code), word)
+        return decide(table, row, self._overrides.get(event.code), advice)
 
     def _remember(self, event: XidEvent, truth: DriverTruth, now: Moment) -> None:
         row = self._tables.xids.row(event.code, truth.branch)
@@ -175,12 +175,12 @@ class XidDetector:
         action = recovery_action(event.text)
         if action is None:
             return []
-        gpu.word, gpu.word_ns = action, now.boot_ns
+        gpu.advised, gpu.advised_ns = action, now.boot_ns
         evidence = line.text[:EVIDENCE_CHARS]
         said = recovery_finding(event.pci, action, XID_154_RULE, evidence, line.injected)
-        open_fault = self.standing(FindingKey(f"gpu/{event.pci}", "XidFatal"))
-        verdict = by_driver(DriverWord(action, XID_154_RULE))
-        recent = gpu.last is not None and now.boot_ns - gpu.last.boot_ns <= _WORD_NS
+        open_fault = self.open_finding(FindingKey(f"gpu/{event.pci}", "XidFatal"))
+        verdict = by_driver(DriverAdvice(action, XID_154_RULE))
+        recent = gpu.last is not None and now.boot_ns - gpu.last.boot_ns <= _ADVICE_NS
         if open_fault is None or not recent or verdict.severity is not Severity.FATAL:
             return [said]
         if not open_fault.rule.startswith(("Xid table", "NVLink5 table", "Xid 74 registers")):
@@ -201,11 +201,13 @@ def _join(gpu: _Gpu, event: XidEvent, now: Moment) -> None:
     gpu.last = now
 
 
-def _word(event: XidEvent, gpu: _Gpu, truth: DriverTruth, now: Moment) -> DriverWord | None:
+def _driver_advice(
+    event: XidEvent, gpu: _Gpu, truth: DriverTruth, now: Moment
+) -> DriverAdvice | None:
     if (action := truth.actions.get(event.pci)) is not None:
-        return DriverWord(action, FIELD_230_RULE)
-    if gpu.word is not None and now.boot_ns - gpu.word_ns <= _WORD_NS:
-        return DriverWord(gpu.word, XID_154_RULE)
+        return DriverAdvice(action, FIELD_230_RULE)
+    if gpu.advised is not None and now.boot_ns - gpu.advised_ns <= _ADVICE_NS:
+        return DriverAdvice(gpu.advised, XID_154_RULE)
     return None
 
 

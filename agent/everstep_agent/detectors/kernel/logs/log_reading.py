@@ -4,7 +4,12 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from everstep_agent.detectors.kernel.detector import SIEVE, Interesting, KernelDetector, XidSettings
+from everstep_agent.detectors.kernel.detector import (
+    PREFILTER,
+    Interesting,
+    KernelDetector,
+    XidSettings,
+)
 from everstep_agent.detectors.kernel.gpu_faults.fault_tables import FaultTables
 from everstep_agent.detectors.kernel.gpu_faults.xid import XidEvent, xid_event
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
@@ -19,11 +24,11 @@ from everstep_agent.detectors.kernel.logs.log_formats import (
 from everstep_agent.detectors.kernel.logs.log_records import LogRecords
 from everstep_agent.detectors.kernel.logs.log_records import NumberedLine as NumberedLine
 from everstep_agent.detectors.kernel.rules.line import KernelLine
-from everstep_agent.detectors.kernel.rules.rule import Sieve
+from everstep_agent.detectors.kernel.rules.rule import LinePrefilter
 from everstep_common.judging.findings import Finding, FindingKey, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
-_WORTH_READING = Sieve((*SIEVE.needles, *FIELD_NEEDLES, *SPACE_NEEDLES))
+_WORTH_READING = LinePrefilter((*PREFILTER.needles, *FIELD_NEEDLES, *SPACE_NEEDLES))
 # The start of an Xid message whose line a mail or a terminal has broken before the Xid's number.
 _BROKEN = re.compile(r"NVRM: Xid(?: \([^)]{0,80}\)?:?)?\s*$")
 _SECOND_NS = 10**9
@@ -129,7 +134,7 @@ class LogReading:
             self.lines = lines[-1].number
         self.kernel_lines += len({line.number for line in lines if is_of_kernel(line.text)})
         texts = [line.text for line in lines]
-        worth = _WORTH_READING.sift(texts)
+        worth = _WORTH_READING.select(texts)
         if worth:
             self._records.note_records("\n".join(texts[place] for place in worth))
         whole: Iterable[NumberedLine] = (_unbroken(lines, place) for place in worth)
@@ -151,7 +156,7 @@ class LogReading:
 
     def _read(self, raw: NumberedLine) -> None:
         line = self._formats.read(raw.text)
-        if not SIEVE.passes(line.text):
+        if not PREFILTER.passes(line.text):
             return
         has_its_form = is_of_kernel(raw.text)
         if line.program not in ("", _FABRIC_MANAGER):
@@ -175,7 +180,7 @@ class LogReading:
         known: Mapping[FindingKey, Finding] = {}
         if event is not None and event.code == 154:
             known = node.fatal_xids
-        node.detector.standing = known.get
+        node.detector.open_finding = known.get
         judgements = node.detector.judge([Interesting(kernel_line, event)], DriverTruth(), node.now)
         for judgement in judgements:
             self._keep(judgement, number, line)

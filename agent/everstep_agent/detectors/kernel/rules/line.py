@@ -61,12 +61,12 @@ def began_ns(line: KernelLine, now_boot_ns: int) -> int | None:
     return line.boot_ns if now_boot_ns - line.boot_ns > certain_ns else None
 
 
-def is_the_kernels(match: re.Match[str], *, of_program: bool = False) -> bool:
+def is_the_kernels(match: re.Match[str], *, logged_by_program: bool = False) -> bool:
     """Return whether a match is the beginning of a kernel message, and no words of a process.
 
-    ``of_program``: it may be one about a program, which begins with the program's name.
+    ``logged_by_program``: it may be one about a program, which begins with the program's name.
     """
-    if not of_program and _OF_PROGRAM.match(match.string):
+    if not logged_by_program and _OF_PROGRAM.match(match.string):
         return False
     if match.end() - match.start() <= _PROGRAM_NAME_CHARS and match.end() < len(match.string):
         # All of it may be the name of a program, behind which the kernel writes on.

@@ -16,8 +16,8 @@ _IMAGE = re.compile(r"loop\d")
 _SEVERITIES, _ACTIONS = list(Severity), list(SuggestedAction)
 
 
-def gravest(finding: Finding, known: Finding | None) -> Finding:
-    """Return the finding that is open under the same key, unless the new one is graver.
+def more_severe(finding: Finding, known: Finding | None) -> Finding:
+    """Return the finding that is open under the same key, unless the new one is more severe.
 
     A storm of different lines about one component is one piece of news.
     """
@@ -55,12 +55,12 @@ class LineRule:
     # In the first minutes of a boot, when devices come up: only told.
     usual_at_boot: bool = False
     # The address in the line is that of a port; the device behind it is what has the fault.
-    of_port: bool = False
+    address_is_port: bool = False
     # The kernel writes it of a program, and begins with its name.
-    of_program: bool = False
+    logged_by_program: bool = False
     # A user can have it written as often as wanted, of devices in a namespace of its own: told, and
     # however often it comes, no more than that.
-    of_anybody: bool = False
+    user_forgeable: bool = False
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
@@ -70,7 +70,7 @@ class LineRule:
     def judge(self, line: KernelLine) -> Judgement | None:
         """Return what the line says, if the pattern is in it."""
         match = self.pattern.search(line.text)
-        if match is None or not is_the_kernels(match, of_program=self.of_program):
+        if match is None or not is_the_kernels(match, logged_by_program=self.logged_by_program):
             return None
         words = {name: text or "" for name, text in match.groupdict().items()}
         if "pci" in words:
@@ -131,7 +131,7 @@ class LineRules:
         return iter(self._rules)
 
 
-class Sieve:
+class LinePrefilter:
     """Filter for the few lines of many in which one of the needles is."""
 
     def __init__(self, needles: Iterable[str]) -> None:
@@ -146,7 +146,7 @@ class Sieve:
         """Return whether a needle is in the text."""
         return any(needle in text for needle in self._needles)
 
-    def sift(self, texts: Sequence[str]) -> list[int]:
+    def select(self, texts: Sequence[str]) -> list[int]:
         """Return the places of the texts that have a needle.
 
         All of them are searched as one text first: a search for 190 needles costs a line of a

@@ -20,7 +20,7 @@ Document = Mapping[str, Any]
 WORD = re.compile(r"\$\{(\w+)\}")
 # The word that every table has: an address as drivers write it.
 COMMON_WORDS = {"pci": PCI}
-FLAGS = ("ends", "usual_at_boot", "of_port", "of_program", "of_anybody")
+FLAGS = ("ends", "usual_at_boot", "address_is_port", "logged_by_program", "user_forgeable")
 # What all rules of a condition say unless they say otherwise.
 FINDING_KEYS = ("component", "message", "severity", "action")
 _QUIET_MIN = 60

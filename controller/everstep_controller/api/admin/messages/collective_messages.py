@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from everstep_common.printable import printable
 from everstep_controller.core.model.slowness import SlowPart
-from everstep_controller.slow.lateness.collective_finding import (
+from everstep_controller.slow.collective_arrival.collective_finding import (
     CollectiveFinding,
     LateRank,
     SeenLook,

@@ -8,8 +8,8 @@ import os
 from collections.abc import Iterator
 
 from everstep.rank.interpreter import everstep_rank_page as page
+from everstep_common import quantities as q
 from everstep_common.hangs.dumps.noted_calls import NotedCall, NotedCalls
-from everstep_common.reports import quantities as q
 
 _TELL = {page.SEND: "send to {}", page.RECV: "recv from {}", page.RECV_ANY: "recv from any"}
 

@@ -67,7 +67,7 @@ class PlaceEpisode(Episode):
 
 
 @dataclass(slots=True)
-class Seen:
+class Episodes:
     """All that a verdict is made of."""
 
     roster: Roster

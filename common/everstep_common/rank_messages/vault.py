@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_common.reports import quantities as q
+from everstep_common import quantities as q
 
 # --- trainer to agent ----------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Accept pace: how much of the event loop accepting connections may take.
+"""Accept load limit: how much of the event loop accepting connections may take.
 
 Accepting is the work whose amount strangers set. So it is done in short bursts, and after each it
 rests for as long as keeps it within its share. Those that connect meanwhile wait in the kernel's
@@ -14,7 +14,7 @@ _SHARE = 0.1
 _BURST_S = 0.0005
 
 
-class AcceptPace:
+class AcceptLoadLimit:
     """Pace of one listener."""
 
     def __init__(self, share: float = _SHARE) -> None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from everstep.launch.waiting_words import WaitingWords
+from everstep.launch.wait_messages import WaitMessages
 
 
 @dataclass
@@ -10,8 +10,8 @@ class _Terminal:
     now: float = 0.0
     said: list[str] = field(default_factory=list)
 
-    def words(self) -> WaitingWords:
-        return WaitingWords(self.said.append, lambda: self.now)
+    def words(self) -> WaitMessages:
+        return WaitMessages(self.said.append, lambda: self.now)
 
 
 def test_who_is_refused_has_not_joined() -> None:

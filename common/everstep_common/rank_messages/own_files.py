@@ -12,9 +12,9 @@ import re
 from dataclasses import dataclass
 from typing import TypeVar
 
+from everstep_common import quantities as q
 from everstep_common.codec import CodecError, from_json, json_text
-from everstep_common.reports import quantities as q
-from everstep_common.trainer_messages.vault import Entry
+from everstep_common.rank_messages.vault import Entry
 
 T = TypeVar("T")
 ORDER = "save.json"

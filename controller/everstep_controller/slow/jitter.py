@@ -1,4 +1,4 @@
-"""Unsteadiness: how much more the steps of one worker jump about than those of its peers.
+"""Jitter: how much more the steps of one worker jump about than those of its peers.
 
 The noise of a role says what is usual of its workers. One that shares its host with others, or
 whose data stalls, has more of it, and then its steps say less.
@@ -33,7 +33,7 @@ _ERRORS = 2.0
 _MEAN_CHANGE = 1.128
 
 
-class Unsteadiness:
+class Jitter:
     """Mean changes from step to step of each worker. Its state is four numbers for each."""
 
     def __init__(self, roster: Roster) -> None:

@@ -1,11 +1,11 @@
-"""Moving work: workers that are slow for a short time, one after the other, as hot experts are."""
+"""Shifting load: workers that are slow for a while, one after the other, as hot experts are."""
 
 import math
 
 import numpy as np
 
+from everstep_controller.slow.episodes import Episodes, WorkerEpisode
 from everstep_controller.slow.peers import Mask
-from everstep_controller.slow.seen import Seen, WorkerEpisode
 
 # Ours: where more of a role are slow for a short time each, it is their work that changes.
 _SHARE, _OF_ALL, _SHORT_STEPS, _WORKERS_MIN = 0.2, 0.03, 100, 4
@@ -13,7 +13,7 @@ _SHARE, _OF_ALL, _SHORT_STEPS, _WORKERS_MIN = 0.2, 0.03, 100, 4
 _LIKE, _NEAR_STEPS = 0.5, 200
 
 
-def moving_work(seen: Seen) -> dict[int, int]:
+def shifting_load(seen: Episodes) -> dict[int, int]:
     """Return the workers, and of each its role, whose slowness is their work that moves about.
 
     More than a fifth of their role, or a thirtieth of all, was slow for a short time each, and some
@@ -27,7 +27,7 @@ def moving_work(seen: Seen) -> dict[int, int]:
     return {one: role for one, role in found.items() if role in moving or one in alike}
 
 
-def _roles_that_take_turns(seen: Seen, short: list[WorkerEpisode]) -> set[int]:
+def _roles_that_take_turns(seen: Episodes, short: list[WorkerEpisode]) -> set[int]:
     roles = seen.roster.by_role
     ended: dict[int, int] = {}
     for one in short:
@@ -48,7 +48,7 @@ def _roles_that_take_turns(seen: Seen, short: list[WorkerEpisode]) -> set[int]:
     }
 
 
-def _like(seen: Seen, episode: WorkerEpisode, beyond: set[int]) -> Mask:
+def _like(seen: Episodes, episode: WorkerEpisode, beyond: set[int]) -> Mask:
     """Return who else was as far above its peers about then, and is so no longer."""
     least = _LIKE * math.log(episode.factor)
     near = np.abs(seen.rose_at - episode.at) <= _NEAR_STEPS
@@ -61,7 +61,7 @@ def _like(seen: Seen, episode: WorkerEpisode, beyond: set[int]) -> Mask:
     return like
 
 
-def _many(seen: Seen, like: Mask, worker: int) -> bool:
+def _many(seen: Episodes, like: Mask, worker: int) -> bool:
     roles = seen.roster.roles
     of_role = roles == roles[worker]
     return bool(

@@ -1,4 +1,4 @@
-"""Different work: which workers are slow because they do other work than those of their role.
+"""Role mismatch: which workers are slow because they do other work than those of their role.
 
 Many of one role that are slow alike, or from the first step on one of every role, as the stages of
 a replica with longer sequences: that is work, and no worker's fault.
@@ -14,7 +14,7 @@ _ALIKE = 0.6
 _UNTOLD_MIN = 2
 
 
-class DifferentWork:
+class RoleMismatch:
     """Workers that do different work, and by how much it takes longer. Once known, it stays so."""
 
     def __init__(self, roster: Roster, alone: Mask, share_max: float, apart: float) -> None:

@@ -1,4 +1,4 @@
-"""Circles: ranks that wait for one another, and which of them does not belong there. Pure."""
+"""Wait cycles: ranks that wait for one another, and which of them does not belong there. Pure."""
 
 from collections.abc import Iterable, Sequence
 
@@ -16,16 +16,16 @@ from everstep_common.hangs.judging.process_evidence import (
 )
 from everstep_common.hangs.judging.program_faults import few_departed
 from everstep_common.hangs.judging.stuck_operations import stuck_ranks_of
-from everstep_common.hangs.judging.wait_graph import knots
+from everstep_common.hangs.judging.wait_graph import strongly_connected
 from everstep_common.hangs.reports.verdict import (
     Confidence,
     HangClass,
 )
 
 
-def from_knots(case: Case) -> HangClass | None:
+def from_wait_cycles(case: Case) -> HangClass | None:
     """Ranks that wait for one another in a circle."""
-    found = [one for one in knots(case.graph) if not _leads_to_silence(case, one)]
+    found = [one for one in strongly_connected(case.graph) if not _leads_to_silence(case, one)]
     # An operation that all have come to would complete in any order: it ends the waiting, not this.
     if not found or stuck_ranks_of(case.frontiers, case.graph):
         return None

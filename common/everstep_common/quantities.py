@@ -3,7 +3,7 @@
 from typing import Annotated
 
 from everstep_common.bounds import Bytes, Digest, Integer, Items, Name, Opaque, Text
-from everstep_common.reports.own_work import PACKED_MAX
+from everstep_common.compute_time import PACKED_MAX
 
 # Steps and generations name folders of up to 18 digits; this also leaves room to count on.
 NUMBER_MAX = 10**18 - 1
@@ -61,8 +61,8 @@ Signal = Annotated[int, Integer(0, COUNT_MAX)]
 SizeBytes = Annotated[int, Integer(0, 2**62, unit="bytes")]
 # CLOCK_BOOTTIME of the node that saw it; 0: when it was reported.
 BootNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
-# As `own_work` packs it.
-OwnWork = Annotated[int, Integer(0, PACKED_MAX)]
+# As `compute_time` packs it.
+PackedComputeTime = Annotated[int, Integer(0, PACKED_MAX)]
 DurationNs = Annotated[int, Integer(0, NUMBER_MAX, unit="ns")]
 
 # The controller's own timeline.

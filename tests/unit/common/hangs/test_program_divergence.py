@@ -1,4 +1,4 @@
-"""Departures: what a rank did that it never did before, and what programs do that is none."""
+"""Program divergence: a rank that does what it never did before, and programs that only vary."""
 
 import random
 from collections.abc import Iterable
@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_common.hangs.dumps.departures import Called, departure_of
 from everstep_common.hangs.dumps.noted_calls import NotedCall, NotedCalls
+from everstep_common.hangs.dumps.program_divergence import Called, departure_of
 
 _STEP = "TTTTTTTTDWD"
 

@@ -13,13 +13,18 @@ from everstep_common.hangs.dumps.two_recorders import ON_CPUS
 from everstep_common.hangs.reports.members import members_text
 from everstep_common.hangs.reports.rank_report import RankHangReport
 from everstep_controller.slow.analysis import SlowAnalysis
-from everstep_controller.slow.lateness.arrivals import NodeClock, NotJudged, Rounds, rounds_of
-from everstep_controller.slow.lateness.collective_finding import (
+from everstep_controller.slow.collective_arrival.arrivals import (
+    NodeClock,
+    NotJudged,
+    Rounds,
+    rounds_of,
+)
+from everstep_controller.slow.collective_arrival.collective_finding import (
     NAMED_MAX,
     CollectiveFinding,
     LateRank,
 )
-from everstep_controller.slow.lateness.collective_lateness import CollectiveLateness
+from everstep_controller.slow.collective_arrival.collective_lateness import CollectiveLateness
 from everstep_controller.slow.live import SURE_ROWS, LivePlaces, roster_of
 from everstep_controller.slow.peers import Floats, Mask
 from everstep_controller.slow.roles import (

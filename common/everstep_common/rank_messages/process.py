@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from everstep_common.reports import DataRange
-from everstep_common.reports import quantities as q
+from everstep_common import quantities as q
+from everstep_common.rank_messages.reports import DataRange
 
 # --- trainer to agent ----------------------------------------------------------------------------
 
@@ -52,6 +52,23 @@ class AskSkipped:
 
 
 # --- agent to trainer ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No; one sentence why, which names the next step."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedForNow:
+    """Not now: another launcher has the place. Who asks again in a moment may be let in.
+
+    Apart from Refused, which launchers of every version understand.
+    """
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Told by nodes: of each rank of a job only what the node says that has it, and once."""
+"""Node reports: what nodes report of a job's ranks, of each rank only its own node's word."""
 
 import json
 from collections.abc import Iterable

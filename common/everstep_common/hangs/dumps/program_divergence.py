@@ -1,4 +1,4 @@
-"""Departures: what a rank did otherwise than each time before, by its own operations. Pure.
+"""Program divergence: where a rank's operations depart from its own history. Pure.
 
 A rank that leaves out an operation goes on with what comes after it. The frontiers of the others
 tell that something is wrong, but not who: the rank's own history does. What a program does in

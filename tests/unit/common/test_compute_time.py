@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from everstep_common.reports.own_work import (
+from everstep_common.compute_time import (
     PACKED_MAX,
-    OwnWork,
+    ComputeTime,
     seconds_between,
     steps_between,
 )
@@ -16,7 +16,7 @@ from everstep_common.reports.own_work import (
 def test_between_two_numbers_lie_the_steps_and_seconds_that_were_added(start: int) -> None:
     chance = random.Random(start)
     own = [chance.randrange(1, 10**10) for _ in range(1000)]
-    work = OwnWork(start)
+    work = ComputeTime(start)
     for one in own:
         work = work.add_step(one)
         assert 0 < work.packed <= PACKED_MAX
@@ -25,7 +25,7 @@ def test_between_two_numbers_lie_the_steps_and_seconds_that_were_added(start: in
 
 
 def test_steps_below_a_microsecond_add_up() -> None:
-    work = OwnWork()
+    work = ComputeTime()
     for _ in range(3000):
         work = work.add_step(500)
     assert seconds_between(0, work.packed) == pytest.approx(0.0015)

@@ -1,4 +1,4 @@
-"""Lone link detector: the one port of a node that retrains while none of the node's others does.
+"""Single-port error detector: a port of a node that retrains while none of its others does.
 
 A link that begins to fail does so long before its rate of errors is one that anybody limits. So
 does one of each node that a switch serves when that restarts: a node alone cannot tell which, and

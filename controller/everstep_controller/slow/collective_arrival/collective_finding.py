@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Annotated
 
+from everstep_common import quantities as q
 from everstep_common.bounds import Items
-from everstep_common.reports import quantities as q
 
 NAMED_MAX = 16
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_cli.views import words
+from everstep_cli.views import formatting
 
 _SECOND = 1_000_000_000
 
@@ -12,11 +12,11 @@ _SECOND = 1_000_000_000
     [(0, "0 s"), (59, "59 s"), (200, "3 m 20 s"), (7260, "2 h 1 m"), (183_600, "2 d 3 h")],
 )
 def test_a_duration_has_at_most_two_units(seconds: int, shown: str) -> None:
-    assert words.duration(seconds * _SECOND) == shown
+    assert formatting.duration(seconds * _SECOND) == shown
 
 
 def test_a_clock_that_runs_ahead_shows_no_negative_age() -> None:
-    assert words.duration(-5) == "0 s"
+    assert formatting.duration(-5) == "0 s"
 
 
 @pytest.mark.parametrize(
@@ -24,7 +24,7 @@ def test_a_clock_that_runs_ahead_shows_no_negative_age() -> None:
     [(0, "0 B"), (1536, "1.5 KiB"), (24 << 30, "24 GiB"), (3 << 70, "3145728 PiB")],
 )
 def test_a_size_is_in_binary_units(count: int, shown: str) -> None:
-    assert words.size(count) == shown
+    assert formatting.size(count) == shown
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_a_size_is_in_binary_units(count: int, shown: str) -> None:
     ],
 )
 def test_node_names_are_folded_as_slurm_folds_them(nodes: list[str], shown: str) -> None:
-    assert words.names(nodes) == shown
+    assert formatting.names(nodes) == shown
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_node_names_are_folded_as_slurm_folds_them(nodes: list[str], shown: str)
     [(1, "restart", "1 restart"), (2, "restart", "2 restarts"), (2, "process", "2 processes")],
 )
 def test_nouns_follow_their_number(number: int, noun: str, shown: str) -> None:
-    assert words.count(number, noun) == shown
+    assert formatting.count(number, noun) == shown
 
 
 def test_a_link_of_unknown_speed_shows_a_dash() -> None:
-    assert words.speed(0) == "-"
-    assert words.speed(400_000_000_000) == "400 Gbit/s"
-    assert words.speed(100_000_000) == "100 Mbit/s"
+    assert formatting.speed(0) == "-"
+    assert formatting.speed(400_000_000_000) == "400 Gbit/s"
+    assert formatting.speed(100_000_000) == "100 Mbit/s"

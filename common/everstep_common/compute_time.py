@@ -1,4 +1,4 @@
-"""Own work: how long a rank computed in its steps without waiting for others. Pure.
+"""Compute time: how long a rank computed in its steps without waiting for others. Pure.
 
 Ranks of a synchronous job take equally long for a step. Who makes the others wait shows in what is
 left of it without the waiting.
@@ -15,20 +15,20 @@ PACKED_MAX = 2 ** (STEP_BITS + US_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class OwnWork:
+class ComputeTime:
     """How long a rank worked itself so far, and in how many steps."""
 
     packed: int = 0
     # What is left of the newest step below a microsecond.
     _rest_ns: int = 0
 
-    def add_step(self, own_ns: int) -> "OwnWork":
+    def add_step(self, own_ns: int) -> "ComputeTime":
         """Return it with one more step."""
         microseconds, rest_ns = divmod(own_ns + self._rest_ns, 1000)
         steps = (self.packed + 1) % STEPS
         total = ((self.packed >> STEP_BITS) + microseconds) % MICROSECONDS
         # 0 is who has told nothing.
-        return OwnWork(max(1, total << STEP_BITS | steps), rest_ns)
+        return ComputeTime(max(1, total << STEP_BITS | steps), rest_ns)
 
 
 def steps_between(before: int, after: int) -> int:

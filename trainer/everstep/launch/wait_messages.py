@@ -1,4 +1,4 @@
-"""Waiting messages of a launcher: that it takes part in the job, and why its ranks do not run."""
+"""Wait messages of a launcher: that it takes part in the job, and why its ranks do not run."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ _AGAIN_S = 600.0
 _AGAIN_MAX_S = 3600.0
 
 
-class WaitingWords:
+class WaitMessages:
     """Messages of a waiting launcher: that it has joined, and, rarely repeated, why it waits."""
 
     def __init__(self, say: Callable[[str], None], monotonic: Callable[[], float]) -> None:

@@ -1,1 +1,0 @@
-"""Lateness: who of a running job comes last to the collectives that all others wait in."""
