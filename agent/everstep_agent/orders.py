@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 # How many answers are remembered, so that a check that is ordered again is not run again.
 _CHECKS_REMEMBERED = 100
-# How often the controller is told of messages of one kind that cannot be used.
+# How often the agent reports messages of one kind that it cannot use.
 _TELL_EVERY_NS = 60_000_000_000
 
 
@@ -159,14 +159,14 @@ class TermGate:
 
 
 class RejectedOrders:
-    """Messages of the controller that could not be used, as it is told of them.
+    """Reports to the controller of its messages that could not be used.
 
-    Of each kind the first is told at once, and the others with the next one a minute later: what
+    Of each kind the first is reported at once, the others with the next one a minute later: what
     is sent again and again must not fill the outbox.
     """
 
     def __init__(self) -> None:
-        # By kind: when it was told last, and what has come since.
+        # By kind: when it was last reported, and what has come since.
         self._told_ns: dict[str, int] = {}
         self._since: dict[str, OrderRejected] = {}
 
@@ -184,7 +184,7 @@ class RejectedOrders:
 
 
 def _rejection(message: fleet_pb2.ControllerMessage, error: WireError) -> OrderRejected:
-    """Return what is told of a message that cannot be used."""
+    """Return the report of a message that cannot be used."""
     of: fleet_pb2.ControllerMessage | fleet_pb2.Order = message
     kind: str = message.WhichOneof("body") or "unknown"
     if kind == "order":

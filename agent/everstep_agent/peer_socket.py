@@ -102,7 +102,7 @@ class PeerSocket:
         self._socket.close()
 
     def ask(self, node: str, target: Address, asker: Asker) -> Question:
-        """Send a question; ``asker`` is told of its answers until it is forgotten."""
+        """Send a question; ``asker`` hears its answers until it is forgotten."""
         nonce = secrets.token_bytes(8)
         self._askers[nonce] = asker
         return Question(

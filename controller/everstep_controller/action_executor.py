@@ -102,7 +102,7 @@ class ActionExecutor:
     def _sources_for(
         self, action: actions.StartGeneration, job: JobRecord
     ) -> tuple[ShardSource, ...]:
-        """Return what a member is told of the state that it restores; grouped once for all."""
+        """Return a member's directions to the state that it restores; grouped once for all."""
         if self._sources is None or self._sources.all is not job.generation.sources:
             self._sources = group_sources(job)
         return self._sources.of(action.node)

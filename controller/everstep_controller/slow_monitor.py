@@ -109,7 +109,7 @@ class SlowMonitor:
         self._tell(key, finding)
 
     def _tell(self, key: _Watched, finding: LiveFinding) -> None:
-        """Tell the core what has changed, once a minute; what is lost is told again."""
+        """Tell the core what has changed, once a minute; repeat what is lost."""
         job = self._runtime.state.jobs.get(key[0])
         if job is None or _watched(job) != key or job.state not in STEPPING:
             return

@@ -276,6 +276,11 @@ typedef struct {
 result nvmlDeviceGetSramEccErrorStatus(void *h, sram_status *status) {
   GPU(h);
   if (gpu->sram_threshold == UNKNOWN) return NOT_SUPPORTED;
+  /* Aggregate parity, SEC-DED, corrected; then volatile ones; then aggregate ones by place. */
+  status->counts[0] = gpu->sram_parity_aggregate;
+  status->counts[1] = gpu->sram_secded_aggregate;
+  status->counts[3] = gpu->sram_parity;
+  status->counts[4] = gpu->sram_secded;
   status->exceeded = gpu->sram_threshold;
   return OK;
 }

@@ -185,6 +185,21 @@ def test_what_an_agent_reads_rarely_is_judged_by_a_single_check_as_well(folder: 
     assert report["answered"] == ["4 of 4 GPUs"]
 
 
+def test_uncorrected_errors_of_caches_are_found_apart_from_those_of_memory(folder: Path) -> None:
+    driver = FakeDriver(folder, gpus=2)
+    driver.set(0, sram_parity=1, sram_parity_aggregate=3)
+    driver.set(1, ecc_uncorrected=1)
+    words = ("--config", str(_config(folder)), "--only", "gpu", "--json", "--deadline", "20")
+    done = _check(folder, *words, variables=driver.command[1:3])
+    driver.close()
+    found = {one["condition"]: one for one in json.loads(done.stdout)["findings"]}
+    assert found.keys() >= {"GpuSramUncorrected", "GpuEccUncorrected"}
+    sram = found["GpuSramUncorrected"]
+    assert sram["component"] != found["GpuEccUncorrected"]["component"]
+    assert sram["evidence"].startswith("1 of parity and 0 of more bits than one (SEC-DED) since")
+    assert sram["evidence"].endswith("; 3 and 0 ever")
+
+
 @pytest.mark.parametrize(
     ("line", "code"),
     [

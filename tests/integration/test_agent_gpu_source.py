@@ -135,6 +135,22 @@ def test_an_xid_that_the_kernel_log_tells_as_well_is_left_to_it(
     _watching(bench, scenario)
 
 
+def test_errors_of_caches_are_found_and_over_when_the_driver_was_loaded_again(
+    driver: FakeDriver, tmp_path: Path
+) -> None:
+    bench = Bench(driver, tmp_path)
+
+    async def scenario() -> None:
+        driver.set(1, sram_secded=2, sram_secded_aggregate=2)
+        driver.event(1, "ecc_double")
+        await bench.until(lambda: "GpuSramUncorrected" in bench.open())
+        driver.set(1, sram_secded=0)
+        driver.event(1, "ecc_double")
+        await bench.until(lambda: "GpuSramUncorrected" not in bench.open())
+
+    _watching(bench, scenario)
+
+
 def test_an_ecc_event_has_everything_read_at_once(driver: FakeDriver, tmp_path: Path) -> None:
     bench = Bench(driver, tmp_path)
 

@@ -278,3 +278,21 @@ def test_the_kernel_messages_of_a_node_reach_its_controller(tmp_path: Path) -> N
             assert message.lines[0].stamp.wall_ns > 0
 
     asyncio.run(scenario())
+
+
+def test_what_smartd_writes_to_the_system_log_reaches_the_controller(tmp_path: Path) -> None:
+    log = tmp_path / "syslog"
+    log.touch()
+    said = "Device: /dev/sda [SAT], 8 Currently unreadable (pending) sectors"
+
+    async def scenario(port: int, config: Path) -> None:
+        async with serving(TinyFleet(), port) as fleet, _agent(config):
+            await fleet.until(lambda: fleet.hellos)
+            log.write_text(f"Nov  3 12:00:01 node-1 smartd[812]: {said}\n")
+            raised = "DiskSectorsUnreadable"
+            await fleet.until(lambda: raised in _conditions(fleet, "finding_raised"))
+
+    with reserved_port() as port:
+        config = _configure(tmp_path, port)
+        config.write_text(f'system_log = "{log}"\n{config.read_text()}')
+        asyncio.run(scenario(port, config))

@@ -14,7 +14,7 @@ from everstep_common.printable import printable
 
 _SEVERITIES = list(Severity)
 _ACTIONS = list(SuggestedAction)
-# So many components of which the same is said are shown each; of more, the first and a count.
+# Up to this many components with the same word are shown each; of more, the first and a count.
 _SHOWN_ALIKE = 3
 _NAMED = 8
 

@@ -26,7 +26,7 @@ _PAUSE_S = 0.001
 # The most turns that one message counts as: a longer one is read and decoded in slices.
 _WEIGHT_MAX = 64
 
-# Who is served by the current task, and by those that it makes; -1: the agent's own work.
+# User that the current task serves, as do the tasks that it makes; -1: the agent's own work.
 served_user: ContextVar[int] = ContextVar("served_user", default=-1)
 
 

@@ -47,7 +47,7 @@ class LoopYielder:
         self._moved = 0
 
     async def count_bytes(self, size_bytes: int) -> None:
-        """So many bytes more were moved."""
+        """Count bytes that were moved."""
         self._moved += size_bytes
         if self._moved >= _MOVED_AT_ONCE:
             self._moved = 0

@@ -82,6 +82,14 @@ class AgentConfig:
         help="Log of NVIDIA's fabric manager, whose service stays active while it refuses what "
         "jobs ask of it. A file that is not there is no fault.",
     )
+    system_log: Path | None = setting(
+        None,
+        shown="none is read",
+        help="System log, such as /var/log/syslog or /var/log/messages, or GPFS's own "
+        "(/var/adm/ras/mmfs.log.latest): what smartd and GPFS write to it is judged. The agent's "
+        "user has to be able to read it. Any user can write to a system log, so what it tells is "
+        "only observed.",
+    )
     sysfs: Path = setting(
         Path("/sys"), help="Root of sysfs; another one for tests and for an agent in a container."
     )

@@ -1,6 +1,6 @@
 """User limit detector: users of the node whom the agent refuses again and again.
 
-It is told to the operator and to nobody else: what one user does says nothing bad of the node.
+Only the operator sees it: what one user does says nothing bad of the node.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -39,7 +39,7 @@ _LAST = "inventory"
 async def check_without_agent(
     config: AgentConfig, groups: Collection[str], deadline_s: float, notes: tuple[str, ...] = ()
 ) -> HealthReport:
-    """Return what the node's own devices say; the notes are told with it."""
+    """Return what the node's own devices say; with the notes."""
     look = OneShotCheck(_hurried(config, deadline_s), groups, deadline_s)
     try:
         return await look.report(notes)

@@ -18,7 +18,7 @@ from everstep_agent.quotas.connection_quota import ConnectionQuota
 logger = logging.getLogger(__name__)
 # How long a listener rests when the process has no descriptor left: the backlog waits.
 _REST_S = 0.2
-# Who connects while a listener rests waits here; net.core.somaxconn is 4,096 since Linux 5.4.
+# Connections wait here while a listener rests; net.core.somaxconn is 4,096 since Linux 5.4.
 _BACKLOG = 1024
 # Of a process that was gone before it was asked who it is.
 _NOBODY = -1

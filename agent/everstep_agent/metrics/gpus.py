@@ -69,6 +69,17 @@ _COUNTERS: tuple[tuple[str, str, tuple[str, ...], Numbers], ...] = (
             (("uncorrected", "aggregate"), gpu.ecc_uncorrected_aggregate),
         ),
     ),
+    (
+        "sram_errors",
+        "Errors of the caches that were not corrected: of parity, or of more bits than one.",
+        ("kind", "scope"),
+        lambda gpu: (
+            (("parity", "volatile"), gpu.sram_parity),
+            (("secded", "volatile"), gpu.sram_secded),
+            (("parity", "aggregate"), gpu.sram_parity_aggregate),
+            (("secded", "aggregate"), gpu.sram_secded_aggregate),
+        ),
+    ),
     ("pcie_replays", "Packets sent again.", (), lambda gpu: (((), gpu.pcie_replays),)),
     ("nvlink_errors", "NVLink error counters.", ("link", "kind"), lambda gpu: _link_errors(gpu)),
 )

@@ -1,6 +1,6 @@
 """Node watch: wires all sources to their detectors, for the daemon and for one-shot commands."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep_agent.config.agent_config import AgentConfig
@@ -35,6 +35,7 @@ from everstep_agent.sources.kernel_log import (
     fabric_manager_source,
     kernel_log,
     pstore_source,
+    system_log_source,
 )
 from everstep_agent.sources.link_readings import LinkReadings
 from everstep_agent.sources.network import NetworkSettings, NetworkSource
@@ -151,7 +152,7 @@ class NodeWatch:
             services_source(self._services(), view, self.counters, self._stamp),
             *link_sources(self._network(), view, self.counters, self._stamp),
             *self.gpus.sources(),
-            self._fabric_manager(),
+            *self._daemon_logs(),
             *self.accelerators.sources(),
             own_cost_source(view, config.probe_deadline_s),
             inventory_source(expectation, config.sysfs, config.probe_deadline_s),
@@ -216,16 +217,21 @@ class NodeWatch:
     def _keep_position(self, position: Position) -> None:
         self._memory.keep("kernel_log", f"{position.source} {position.place}")
 
-    def _fabric_manager(self) -> Source:
-        note = "fabric_manager_log"
+    def _daemon_logs(self) -> Iterator[Source]:
+        config, deadline_s = self._config, self._config.probe_deadline_s
+        manager = config.fabric_manager_log
+        yield fabric_manager_source(manager, *self._noted("fabric_manager_log"), deadline_s)
+        if config.system_log is not None:
+            yield system_log_source(config.system_log, *self._noted("system_log"), deadline_s)
+
+    def _noted(self, note: str) -> tuple[Position, Callable[[Position], None]]:
+        """Return how far a log was judged, and how to note that it was judged further."""
+        name, _, place = self._memory.notes.get(note, " -1").rpartition(" ")
 
         def keep(position: Position) -> None:
             self._memory.keep(note, f"{position.source} {position.place}")
 
-        name, _, place = self._memory.notes.get(note, " -1").rpartition(" ")
-        position = Position(name, int(place))
-        path, deadline_s = self._config.fabric_manager_log, self._config.probe_deadline_s
-        return fabric_manager_source(path, position, deadline_s, keep)
+        return Position(name, int(place)), keep
 
     def _make_gpus(self) -> GpuSource:
         config, book = self._config, self._findings.book

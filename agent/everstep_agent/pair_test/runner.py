@@ -127,7 +127,7 @@ _read_done = reader_of(WorkDone)
 
 
 def _answer_of(order_id: str, done: WorkDone, *, injected: bool) -> PairTested:
-    """Return what the controller is told: of each piece of work the median of each round."""
+    """Return the report for the controller: of each piece of work the median of each round."""
     rounds: dict[str, list[int]] = {}
     for figure in done.figures:
         rounds.setdefault(figure.name, []).append(round(figure.median_s * 1e9))

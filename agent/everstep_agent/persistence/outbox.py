@@ -26,7 +26,7 @@ from everstep_proto.reports import BODIES
 # Without the word that a generation was begun here the controller takes a running one for none of
 # its own; there are as few of these as restarts that a plan allows.
 _NEVER = 3
-# What became of a job is told once, and in order; findings are told again when they change.
+# A job's end is reported once, and in order; findings again when they change.
 _WORTH: Mapping[type, int] = MappingProxyType(
     {
         reports.FindingRaised: 1,
@@ -144,7 +144,7 @@ class Outbox:
         the old ones it would be taken for a repetition.
         """
         forgotten = acknowledged < self._acknowledged
-        # From now on its word is what counts: it is told once what it has forgotten.
+        # From now on its word counts: it hears once what it has forgotten.
         self._acknowledged = min(self._acknowledged, acknowledged)
         if acknowledged < self._next:
             self.acknowledge(acknowledged)

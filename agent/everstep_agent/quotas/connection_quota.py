@@ -13,7 +13,7 @@ BURST_S = 4.0
 
 @dataclass(frozen=True, slots=True)
 class ConnectionLimit:
-    """What one user may have of a socket, and which quotas these are."""
+    """Limits of one user at a socket, and the names of their quotas."""
 
     at_once: int
     per_s: float

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """So many a second for long, and so many at once after a pause; 0 a second: no limit."""
+    """Rate for long, and burst after a pause; a rate of 0 a second is no limit."""
 
     per_s: float
     burst: float

@@ -1,9 +1,10 @@
-"""Log sources: every kernel message, judged once, the last boot's, and the fabric manager's log."""
+"""Log sources: every kernel message, judged once, the last boot's, and the logs of daemons."""
 
 import asyncio
 import stat
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_agent.detectors.agent import judge_kernel_log
@@ -19,9 +20,15 @@ from everstep_agent.detectors.kernel.gpu_faults.xid import xid_event
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidSighting
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
+from everstep_agent.detectors.kernel.logs.log_formats import LogFormats
 from everstep_agent.detectors.kernel.logs.pstore import PstoreReading, judge_pstore
-from everstep_agent.detectors.kernel.rules.builtin import FABRIC_MANAGER_RULES, RULES
-from everstep_agent.detectors.kernel.rules.rule import LineRules
+from everstep_agent.detectors.kernel.rules.builtin import (
+    DAEMON_RULES,
+    DAEMONS,
+    FABRIC_MANAGER_RULES,
+    RULES,
+)
+from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_file import FileLog, kernel_lines
@@ -255,21 +262,47 @@ def kernel_log(path: Path, boot_id: str, position: Position, rules: LineRules = 
     return FileLog(path, position, lambda texts: kernel_lines(texts, prefilter))
 
 
-_FABRIC_INTERVAL_S = 10.0
+_FOLLOWED_INTERVAL_S = 10.0
 
 
 def fabric_manager_source(
-    path: Path, position: Position, deadline_s: float, on_position: Callable[[Position], None]
+    path: Path, position: Position, on_position: Callable[[Position], None], deadline_s: float
 ) -> Source:
     """Return the source of the fabric manager's log; ``on_position``: how far it was judged.
 
     Its service stays active while it refuses what jobs ask of it.
     """
     log = FileLog(path, position, _messages)
+    this = _Followed("fabric_manager", "gpu", log, FABRIC_MANAGER_RULES)
+    return _followed(this, on_position, deadline_s)
+
+
+def system_log_source(
+    path: Path, position: Position, on_position: Callable[[Position], None], deadline_s: float
+) -> Source:
+    """Return the source of what smartd and GPFS write to a system log."""
+    log = FileLog(path, position, _daemon_messages)
+    return _followed(_Followed("system_log", "host", log, DAEMON_RULES), on_position, deadline_s)
+
+
+@dataclass(frozen=True, slots=True)
+class _Followed:
+    """A daemon's log and the rules over its lines."""
+
+    name: str
+    group: str
+    log: FileLog
+    rules: LineRules
+
+
+def _followed(
+    this: _Followed, on_position: Callable[[Position], None], deadline_s: float
+) -> Source:
+    log = this.log
     told = [log.position]
 
     def judge(batch: KernelBatch) -> Sequence[Judgement]:
-        judged = {one.key: one for line in batch.lines if (one := FABRIC_MANAGER_RULES.judge(line))}
+        judged = {one.key: one for line in batch.lines if (one := this.rules.judge(line))}
         return list(judged.values())
 
     def keep() -> None:
@@ -277,11 +310,11 @@ def fabric_manager_source(
             told[0] = log.position
             on_position(log.position)
 
-    look = threaded("fabric_manager", deadline_s, log.drain, judge)
+    look = threaded(this.name, deadline_s, log.drain, judge)
     return Source(
-        name="fabric_manager",
-        group="gpu",
-        interval_s=_FABRIC_INTERVAL_S,
+        name=this.name,
+        group=this.group,
+        interval_s=_FOLLOWED_INTERVAL_S,
         look=look,
         told=keep,
         workers=(look.worker,),
@@ -290,3 +323,14 @@ def fabric_manager_source(
 
 def _messages(texts: Sequence[str]) -> Iterator[KernelLine]:
     return (KernelLine(text) for text in texts)
+
+
+_DAEMON_PREFILTER = LinePrefilter(DAEMON_RULES.needles)
+
+
+def _daemon_messages(texts: Sequence[str]) -> Iterator[KernelLine]:
+    for place in _DAEMON_PREFILTER.select(texts):
+        line = LogFormats().read(texts[place])
+        # GPFS's own log names no program.
+        if not line.program or line.program in DAEMONS:
+            yield KernelLine(line.text)

@@ -24,7 +24,7 @@ from everstep_common.orders import Publish
 logger = logging.getLogger(__name__)
 _RETRY_S = 2.0
 _ATTEMPTS_MAX = 5
-# So many of the newest steps that were removed are remembered.
+# Number of removed steps, the newest ones, that are remembered.
 _REMOVED_MAX = 64
 
 

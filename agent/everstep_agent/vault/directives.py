@@ -29,7 +29,7 @@ def target_of(directive: VaultDirective) -> ReplicaTarget | None:
 
 
 def collector_of(directive: VaultDirective) -> ReplicaTarget | None:
-    """Return the member that is told the own steps while no controller is there."""
+    """Return the member that hears the own steps while no controller is there."""
     if not directive.collector_bulk_address:
         return None
     return ReplicaTarget(directive.collector, directive.collector_bulk_address)

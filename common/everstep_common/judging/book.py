@@ -150,7 +150,7 @@ class FindingBook:
         return [entry]
 
     def _is_told(self, known: Finding, found: Finding, now: Moment) -> bool:
-        """Return whether what an open finding has become is told now."""
+        """Return whether a change of an open finding is reported now."""
         flapping = self._flapping.setdefault(known.key, Flapping())
         if not is_news(known, found):
             flapping.drop_held()

@@ -1,4 +1,4 @@
-"""Flapping of a finding: what comes and goes, or changes, again and again is told a few times only.
+"""Flapping of a finding: one that comes and goes, or changes, is reported a few times only.
 
 One that is raised and cleared stays open until it has been over for a while, and one that gets
 worse and better stays as bad as it was. So the last word always arrives, late at most by that.
@@ -51,7 +51,7 @@ class ChangeDamper:
     held_ns: int = 0
 
     def lets_pass(self, now_ns: int, *, worse: bool, same_as_held: bool) -> bool:
-        """Return whether a change is told now; take note of that, or that it is held back."""
+        """Return whether a change is reported now; note that, or that it is held back."""
         if not self.held_since_ns or not same_as_held:
             self.held_since_ns = max(now_ns, 1)
         if not worse and self.is_busy(now_ns) and not self.is_due(now_ns):
@@ -61,7 +61,7 @@ class ChangeDamper:
         return True
 
     def note_told(self, now_ns: int) -> None:
-        """Take note that a change was told, so none is held back."""
+        """Note that a change was reported, so none is held back."""
         self.told_ns = [*self.told_ns, now_ns][-CHANGED_MAX:]
         self.held_since_ns = 0
 
@@ -75,12 +75,12 @@ class ChangeDamper:
         return self.held_since_ns > 0 and now_ns >= self.due_at_ns
 
     def is_recent(self, now_ns: int) -> bool:
-        """Return whether what was told lately still counts."""
+        """Return whether recent reports still count."""
         return self.is_busy(now_ns) or now_ns - self.told_ns[-1] <= WITHIN_NS
 
     @property
     def due_at_ns(self) -> int:
-        """Return when what is held back is told, unless it changes."""
+        """Return when a change that is held back is reported, unless it changes again."""
         return self.held_since_ns + QUIET_NS
 
 
@@ -127,7 +127,7 @@ class Flapping:
         return due
 
     def drop_held(self) -> None:
-        """Hold nothing back: it is again as was told, or well."""
+        """Hold nothing back: the finding is again as it was reported, or over."""
         self.held, self.changes.held_since_ns = None, 0
 
     def is_recent(self, now_ns: int) -> bool:

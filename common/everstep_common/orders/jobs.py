@@ -37,7 +37,7 @@ ShardSources = Annotated[tuple[ShardSource, ...], Items(SOURCES_MAX)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeOrder:
-    """What every order has: its id, the same whenever it is sent; its node; one sentence why.
+    """Fields of every order: its id, the same whenever it is sent; its node; one sentence why.
 
     An agent, which gets only its own, reads them with no node.
     """

@@ -45,7 +45,7 @@ class Publish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VaultDirective:
-    """What a node keeps, copies and persists of a job's snapshots."""
+    """Duties of a node for a job's snapshots: what it keeps, copies and persists."""
 
     job: q.JobName
     job_id: q.JobId = ""

@@ -15,7 +15,7 @@ _BYTE_MAX = 255
 
 
 class HeldBy(IntFlag):
-    """What holds a GPU's clocks down, whoever made it."""
+    """Reasons that hold a GPU's clocks down, alike for all vendors."""
 
     POWER_BRAKE = 1
     HARDWARE = 2

@@ -234,7 +234,7 @@ class TimeReply:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankColumns:
-    """How far the ranks of one job on a node are, as `rank_columns` packs them."""
+    """Progress of one job's ranks on a node, as `rank_columns` packs it."""
 
     job: q.JobId
     generation: q.Generation
@@ -261,7 +261,7 @@ class RankColumns:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuColumns:
-    """What the GPUs of a node did in the time of a message of samples, as `gpu_columns` packs it.
+    """Activity of a node's GPUs in the time of a message of samples, as `gpu_columns` packs it.
 
     A value for each GPU; only seconds count in which it was busy.
     """
@@ -315,7 +315,7 @@ class SampleBatch:
     interval_ns: q.DurationNs
     # Little-endian 32-bit floats, row by row; NaN where a value could not be read.
     rows: Annotated[bytes, Bytes(2**20)]
-    # How far the ranks of each job on the node are.
+    # Progress of the ranks of each job on the node.
     ranks: Annotated[tuple[RankColumns, ...], Items(16)] = ()
     # What its GPUs did meanwhile; None where there are none, and from older agents.
     gpus: GpuColumns | None = None

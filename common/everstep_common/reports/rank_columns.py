@@ -14,7 +14,7 @@ _PHASES_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class RankRow:
-    """How far one rank is."""
+    """Progress of one rank."""
 
     rank: int
     # The newest step that it completed; None: it told of none.

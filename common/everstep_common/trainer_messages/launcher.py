@@ -73,7 +73,7 @@ class OutputSeen:
     lines: Annotated[tuple[q.OutputLine, ...], Items(OUTPUT_LINES_MAX)]
 
 
-# So many reports fit one message with room.
+# This many reports fit one message with room.
 INSPECTED_MAX = 8
 
 

@@ -91,7 +91,7 @@ if typing.TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Columns:
-    """What has been read so far, as numbers."""
+    """Rows read so far, as numbers."""
 
     names: dict[str, int] = field(default_factory=dict)
     steps: dict[int, int] = field(default_factory=dict)

@@ -11,7 +11,7 @@ from everstep_cli.views import formatting, tables
 from everstep_common.failures.classification import FOLLOWING, Side, side
 from everstep_proto.generated import admin_pb2
 
-# Who asks for one job wants to know of its newest trouble; the rest is in --json.
+# A question about one job is about its newest trouble; the rest is in --json.
 _INCIDENTS_MAX = 3
 
 

@@ -12,7 +12,7 @@ from everstep_proto.generated import admin_pb2
 
 # Of a job that runs, the step in hand is not lost: it is not made yet.
 _NOT_LOST = frozenset({"productive", "inflight"})
-# So many findings are told in the summary; 'everstep findings' has all.
+# Number of findings in the summary; 'everstep findings' has all.
 _CONDITIONS_TOLD = 8
 _GAP = "  "
 _LOSSES_TOLD = 3

@@ -37,7 +37,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     *keepalive(idle_s=7.0, timeout_s=5.0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
-    # Who connects and does not speak TLS is ended; gRPC's own limit is two minutes. It also bounds
+    # A connection that does not speak TLS is ended; gRPC's own limit is two minutes. It also bounds
     # how long agents that all come back at once may queue, a millisecond or two each with EC keys.
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1_000),
     ("grpc.so_reuseport", 0),
@@ -74,7 +74,7 @@ def make_server(
     endpoint: Endpoint, guard: SecretGuard | None, fleet: FleetServicer, admin: AdminServicer
 ) -> tuple[grpc.aio.Server, int]:
     """Return a server that is not started, and its port. Raises ListenError."""
-    # Who may not speak is not parsed.
+    # A message of a peer without the right to speak is not parsed.
     guards: list[grpc.aio.ServerInterceptor] = [] if guard is None else [guard]
     if endpoint.tls.ca is not None:
         guards.append(_certificate_guard(endpoint.tls.ca))

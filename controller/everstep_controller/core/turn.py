@@ -18,7 +18,7 @@ __all__ = ["Marks", "Reconciliation", "TimerKind", "Turn", "Unsent"]
 
 @dataclass(slots=True)
 class Marks:
-    """What may have changed, and has not been reconciled since: nodes, jobs and windows by id."""
+    """Marks: nodes, jobs and windows, by id, that may have changed since they were reconciled."""
 
     nodes: set[str] = field(default_factory=set)
     jobs: set[str] = field(default_factory=set)
@@ -33,7 +33,7 @@ class Marks:
 
 @dataclass(slots=True)
 class Unsent:
-    """Who is sent, when all is decided, every order that the state calls for."""
+    """Receivers of every order that the state calls for, sent when all is decided."""
 
     everybody: bool = False
     # Agents, by their nodes, and isolation drivers.

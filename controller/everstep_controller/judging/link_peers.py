@@ -201,7 +201,7 @@ def _peers_of(group: _Group, i: int, counter: int, port: int) -> _Peers | None:
     peers = near if np.count_nonzero(near) >= _PEERS_MIN else others
     if np.count_nonzero(peers) < _PEERS_MIN:
         return None
-    # Whoever has errors may tell so, however short it was watched.
+    # A port with errors counts, however short it was watched.
     alike = (minutes > 0) & (_ALIKE * minutes >= minutes[i])
     alike[i] = False
     newest = group.newest[:, counter, port]

@@ -18,7 +18,7 @@ FindingEvent = Reported[FindingRaised] | Reported[FindingCleared]
 
 @dataclass(slots=True)
 class _Told:
-    """What the journal has of one condition of a component, and what is newer."""
+    """One condition of a component: its row in the journal, and what is newer."""
 
     # None: it is well.
     finding: Finding | None = None
@@ -78,7 +78,7 @@ class FindingRows:
         self._owed.setdefault((event.node, event.key), event)
 
     def nodes(self) -> list[str]:
-        """Return the nodes of which something was told lately."""
+        """Return the nodes with recent reports."""
         return list(self._told)
 
     def _prune(self, now_ns: int) -> None:

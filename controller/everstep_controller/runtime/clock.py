@@ -64,7 +64,7 @@ class ControllerClock:
     offset_ns: int | None = None
     wall_ns: Callable[[], int] = time.time_ns
     boot_ns: Callable[[], int] = boot_ns
-    # Who may tell how long the controller was away; only while that is not known.
+    # Nodes that may tell how long the controller was away; only while that is not known.
     witnesses: Mapping[str, Witness] = field(default_factory=dict)
     doubtful: bool = False
     _offset_ns: int = field(init=False, default=0)
@@ -109,7 +109,7 @@ class ControllerClock:
 
 @dataclass(frozen=True, slots=True)
 class LastAlive:
-    """What a journal says of its controller's time: its newest event, the last sign of life."""
+    """Times of a journal: its newest event, and its controller's last sign of life."""
 
     anchor: TimelineAnchor | None
     event_ns: int

@@ -42,7 +42,7 @@ class _Known:
 
 
 class SparePreloads:
-    """Imports of all jobs' ranks; each spare is told once, and again when they change."""
+    """Imports of all jobs' ranks; each spare gets them once, and again when they change."""
 
     def __init__(self, send: Callable[[str, str, Preload], bool]) -> None:
         """``send`` is called with node, job and preload, and returns whether the node is there."""

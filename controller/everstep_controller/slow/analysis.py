@@ -89,7 +89,7 @@ class SlowAnalysis:
             self._open_places[key].measure(place.ratio)
 
     def _count(self, step: int, seconds: Floats, judged: StepJudgement) -> None:
-        # Who does different work is told as that, and neither pauses nor has uneven data for it.
+        # Workers that do different work are reported as that, not as pauses or uneven data.
         slow = judged.slow | judged.different
         for episode in self._open_places.values():
             slow[episode.place.members] = True

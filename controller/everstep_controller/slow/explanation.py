@@ -268,7 +268,7 @@ def _stages(seen: Episodes) -> Iterator[Imbalance]:
 def _pauses(seen: Episodes) -> Iterator[Pause]:
     yield from _common_pauses(seen.losses.common)
     losses = seen.losses
-    # Who is slow in most of its steps is not fast between.
+    # A worker that is slow in most of its steps is not fast between.
     between = losses.pauses < _MOST * losses.speeds.rows
     # Nor is it known how fast those are that are not judged.
     between[losses.speeds.seldom()] = False

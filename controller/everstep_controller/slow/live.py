@@ -23,7 +23,7 @@ from everstep_controller.slow.watch import StepJudgement
 _SHARE_MOVED = 0.8
 # Longer steps are not compared: an hour.
 _LONGEST_S = 3600.0
-# Who explains less of the loss is not what holds the job back; as `explanation` has it.
+# A worker that explains less of the loss does not hold the job back; as in `explanation`.
 _SHARE_TO_SWAP = 0.5
 # What was not found slow in so many rows is not; before, what was judged earlier holds.
 SURE_ROWS = 20

@@ -78,7 +78,7 @@ class Losses:
         slowest, ideal = float(np.nanmax(seconds)), float(np.nanmax(roles))
         without = np.where(slow & ~np.isnan(expected_s), expected_s, seconds)
         paused = self._count_pauses(seconds, expected_s, noise, slow)
-        # A pause is told as such, and is no uneven work.
+        # A pause is reported as such, and is no uneven work.
         without = np.where(paused, expected_s, without)
         self.last[np.nanargmax(np.where(slow, 0.0, without))] += 1
         self.steps += 1

@@ -13,7 +13,7 @@ Mask = npt.NDArray[np.bool_]
 
 # Of a normal distribution the standard deviation is 1.4826 times the median absolute deviation.
 MAD_TO_SIGMA = 1.4826
-# Who has so many in its role with it, or fewer, has too few peers.
+# A worker in a role of this many, itself included, or fewer has too few peers.
 PEERS_MIN = 3
 # Ours: what so many of a group do not exceed is looked at as well.
 _UPPER = 0.85

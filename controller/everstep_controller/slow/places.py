@@ -9,7 +9,7 @@ from everstep_controller.slow.peers import Floats, Indices, Roster, row_medians
 
 # Published: where 60 % of a domain move together, it is one incident of the domain.
 _SHARE_MIN = 0.6
-# Two may be slow by chance, and then each is told for itself.
+# Two may be slow by chance, and then each is reported for itself.
 _MEMBERS_MIN = 3
 
 

@@ -30,7 +30,7 @@ _Places = dict[int, tuple[int, ...]]
 
 
 class _Axis(Enum):
-    """What a group is for, in the order in which roles are named."""
+    """Purposes of groups, in the order in which roles are named."""
 
     PIPELINE = "pp"
     EXPERT = "ep"

@@ -18,7 +18,7 @@ _CORRELATION_MAX, _STEPS_MIN = 0.9, 9
 # Ours: the more steps, the less is chance. Five standard errors of Fisher's transform; below the
 # least, taking a partner's seconds out leaves about as much noise as there was.
 _ERRORS, _CORRELATION_LEAST = 5.0, 0.7
-# Who was found stays one while the correlation is no more than this below it.
+# A partner stays one while the correlation is no more than this below the limit.
 _KEPT = 0.1
 # So many steps are looked at often, and then whenever they have doubled.
 _OFTEN, _OFTEN_EVERY = 64, 4

@@ -113,7 +113,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class SlowVerdict:
-    """Who makes the others of a job wait."""
+    """Verdict on slowness: the workers that make the others of a job wait."""
 
     sentence: str
     slow: tuple[SlowWorker, ...]

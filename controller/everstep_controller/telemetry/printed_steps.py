@@ -20,7 +20,7 @@ _LATE_TIMES = 10
 
 
 class PrintedSteps:
-    """What the ranks of each job print, by what their nodes told last."""
+    """Steps that the ranks of each job print, by the newest word of their nodes."""
 
     def __init__(self, ranks: RankProgressTable, now_ns: Callable[[], int]) -> None:
         self._ranks = ranks

@@ -166,13 +166,14 @@ def _agent() -> Iterator[CallSite]:
     )
     yield CallSite(f"{a}metrics.server", "metrics: %s", _X, _DESCRIPTORS)
     yield CallSite(
-        *(f"{a}monitoring.findings", "this version does not know the conditions %s", _N),
-        "all agents of the field are of one version",
-    )
-    yield CallSite(
         f"{a}monitoring.findings",
         "the open findings of the last agent cannot be read: %s",
         *(_N, _RESTARTED),
+    )
+    yield CallSite(
+        f"{a}monitoring.findings",
+        "this agent does not know the conditions %s",
+        *(_N, "all agents of the field are of one version, and no site's rules are taken away"),
     )
     yield CallSite(f"{a}monitoring.findings", "raised %s on %s: %s", _R, "it is a finding")
     yield CallSite(

@@ -27,6 +27,7 @@ _CASES: dict[str, tuple[dict[str, object], dict[str, object]]] = {
         {"remapped_uncorrected": None, "remap_banks_exhausted": None},
     ),
     "GpuEccUncorrected": ({"ecc_uncorrected": 1}, {"ecc_uncorrected": None}),
+    "GpuSramUncorrected": ({"sram_parity": 1}, {"sram_parity": None, "sram_secded": None}),
     "GpuSramThreshold": ({"sram_threshold_exceeded": True}, {"sram_threshold_exceeded": None}),
     "GpuPagesRetired": (
         {"retired_single_bit": 40, "retired_double_bit": 23},
@@ -73,6 +74,25 @@ def test_it_is_raised_after_its_looks_held_while_nobody_knows_and_cleared_with_e
     assert bench.found() == {condition}
     bench.look()
     assert bench.found() == set()
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        ({"sram_parity": 2, "sram_secded": None}, {"GpuSramUncorrected"}),
+        ({"sram_parity": None, "sram_secded": 1}, {"GpuSramUncorrected"}),
+        ({"sram_parity": 0, "sram_secded": None}, set()),
+        # Errors before the driver was loaded are told by the threshold, not by the counts.
+        ({"sram_parity_aggregate": 5, "sram_secded_aggregate": 5}, set()),
+    ],
+)
+def test_either_kind_of_uncorrected_cache_error_counts_since_the_driver_was_loaded(
+    said: dict[str, object], found: set[str]
+) -> None:
+    bench = GpuBench()
+    bench.says(**said)
+    bench.look(raise_after("GpuSramUncorrected"))
+    assert bench.found() == found
 
 
 def test_a_healthy_node_has_no_finding_for_an_hour() -> None:

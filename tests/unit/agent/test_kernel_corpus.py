@@ -39,7 +39,7 @@ def _reached() -> dict[LineRule, str]:
 
 @pytest.mark.parametrize("rule", list(RULES), ids=lambda rule: rule.name)
 def test_every_rule_is_reached_by_a_line_of_its_source(rule: LineRule) -> None:
-    assert rule in _reached(), f"no line of found.txt reaches {rule.name}"
+    assert rule in _reached(), f"no line reaches {rule.name}"
 
 
 def test_every_condition_of_a_rule_is_in_the_catalogue() -> None:

@@ -10,6 +10,7 @@ from everstep_agent.detectors.kernel.detector import PREFILTER, KernelDetector
 from everstep_agent.detectors.kernel.gpu_faults.clearance import judge_ended_by_boot
 from everstep_agent.detectors.kernel.gpu_faults.xid_detector import DriverTruth
 from everstep_agent.detectors.kernel.rules.builtin import RULES
+from everstep_agent.detectors.kernel.rules.rule import LinePrefilter
 from everstep_agent.detectors.readings.topology import PciPlace
 from everstep_agent.tables.fault_tables import load_tables
 from everstep_common.clock import Stamp
@@ -181,6 +182,12 @@ def test_a_finding_that_was_seen_again_after_the_reboot_stays() -> None:
 def test_every_condition_of_the_kernel_log_can_end() -> None:
     kernel = [CONDITIONS[condition] for condition, _, _ in FOUND]
     assert all(one.clears_when for one in kernel)
+
+
+def test_a_needle_that_has_another_in_it_is_not_looked_for() -> None:
+    prefilter = LinePrefilter(("GPU reset begin", "GPU reset", "nvme", "GPU reset"))
+    assert prefilter.needles == ("GPU reset", "nvme")
+    assert prefilter.select(["GPU reset begin!", "quiet", "nvme nvme0: x"]) == [0, 2]
 
 
 def test_a_flood_says_each_thing_once_and_only_lines_with_a_needle_are_looked_at() -> None:

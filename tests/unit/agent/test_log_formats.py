@@ -164,6 +164,21 @@ def test_lines_are_read_as_the_kernels_by_their_form_or_by_what_a_rule_knows() -
     assert (reading.lines, reading.kernel_lines, reading.foreign) == (7, 4, 1)
 
 
+_SELF_CHECK = "Device: /dev/sda [SAT], FAILED SMART self-check. BACK UP DATA NOW!"
+
+
+def test_what_smartd_and_gpfs_write_is_found_and_what_a_job_writes_like_them_is_not() -> None:
+    reading = _read(
+        f"Nov  3 12:00:01 gpu-1 smartd[812]: {_SELF_CHECK}",
+        "Nov  3 12:00:01 gpu-1 smartd[812]: Device: /dev/sdb, opened",
+        "Nov  3 12:00:02 gpu-1 mmfs: [X] Recovery Log I/O failed, unmounting file system scratch",
+        f"Nov  3 12:00:03 gpu-1 train.py[77]: {_SELF_CHECK.replace('sda', 'sdz')}",
+    )
+    found = [(one.finding.condition, one.finding.component) for one in reading.findings.values()]
+    assert found == [("DiskSelfCheckFailed", "disk/sda"), ("GpfsUnmounted", "disk/gpfs")]
+    assert (reading.kernel_lines, reading.foreign) == (2, 1)
+
+
 def test_a_record_of_a_journal_is_the_kernels_where_it_says_so() -> None:
     exported = ("__CURSOR=s=1", "_TRANSPORT=kernel", "MESSAGE=hello", "")
     assert _read(*exported, *_EXPORTED).kernel_lines == 1

@@ -131,7 +131,7 @@ class Growing(Protocol):
 
 
 def entry_of(view: ShardView, offset_bytes: int) -> Entry:
-    """Return what the agent is told of a shard that lies at this offset of a slot."""
+    """Return the description of a shard at this offset of a slot, for the agent."""
     return Entry(
         view.name,
         offset_bytes,

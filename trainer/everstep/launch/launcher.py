@@ -332,7 +332,7 @@ class Launcher:
             self._generation.tell_stopped()
         else:
             self._terminal.say(f"generation {self._generation.number} stops: {stop.reason}")
-            # Who loses the connection to a rank that gives up may end before it, and be told of.
+            # A rank that loses the connection to one that gives up may end first, and be reported.
             if isinstance(stop, StopAfterLook) or self._workers.is_giving_up():
                 self._evidence.begin_look(decided=True)
             how = self._how_to_stop(stop.grace_s)

@@ -18,7 +18,7 @@ from everstep_common.version import TRAINER_PROTOCOL, VERSION
 _STORAGE_WAIT_S = 330.0
 # Of the grace, ranks are killed and words exchanged in so much, or in a quarter if that is less.
 _RESERVE_S = 2.0
-# Who is killed at the end of it is gone by then: a tenth, or a second if that is less.
+# Ranks that are killed at the end of it are gone by then: a tenth, or a second if that is less.
 _SPARE_S = 1.0
 # No step is waited for in less.
 _ASK_MIN_S = 1.0

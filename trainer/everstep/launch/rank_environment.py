@@ -14,7 +14,7 @@ _LOCAL_RANK = "${local_rank}"
 
 @dataclass(frozen=True, slots=True)
 class JobAccess:
-    """Access of a rank to the agent, and what it is told of its job."""
+    """Access of a rank to the agent, and facts of its job."""
 
     job: str
     socket: str

@@ -252,7 +252,7 @@ class AgentLink:
         return True
 
     def tell_progress(self, progress: Progress) -> None:
-        """Tell of a step; an agent that does not read is told when it does. Never waits."""
+        """Report a step; an agent that does not read gets it when it does. Never waits."""
         self._unsent.append(progress)
         channel = self._channel
         if channel is None or not self.attached or not self._sending.acquire(blocking=False):

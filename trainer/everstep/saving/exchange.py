@@ -67,7 +67,7 @@ class Grant:
 
 
 class Exchange(Protocol):
-    """Whoever takes a step: the agent, or the job's folder while there is none."""
+    """Taker of a step: the agent, or the job's folder while there is none."""
 
     @property
     def policy(self) -> Policy:
@@ -96,7 +96,7 @@ class OpenCommit:
 
 @dataclass(slots=True)
 class Handover:
-    """What passes from one step to the next: the open commit, and a slot that was granted ahead."""
+    """State between two steps: the open commit, and a slot that was granted ahead."""
 
     commit: OpenCommit | None = None
     ahead: CommittedAhead | None = None

@@ -18,7 +18,7 @@ class Policy:
     # With no slot free, wait for one (`wait_s` seconds at most) or leave the step out at once.
     on_full: OnFull = "block"
     wait_s: float | None = None
-    # Who takes the hashes: "trainer" covers the copy too, before it, at 12 GB/s per thread.
+    # The taker of the hashes: "trainer" covers the copy too, before it, at 12 GB/s per thread.
     hash: Hasher = "agent"
     # Raise SnapshotError for a step that is not saved, instead of counting it.
     raises: bool = False

@@ -73,6 +73,16 @@ CONDITIONS = (
         mode=Mode.ADVISE,
     ),
     Condition(
+        name="GpuSramUncorrected",
+        component="gpu/PCI",
+        meaning="the GPU's caches (SRAM) had errors since the driver was loaded that were not "
+        "corrected: of parity, or of more bits than their code corrects (SEC-DED)",
+        source="reported by the driver (nvmlDeviceGetSramEccErrorStatus); Azure's health checks "
+        "fail from the first on",
+        clears_when="both counts are 0: the GPU was reset or the driver reloaded",
+        mode=Mode.ADVISE,
+    ),
+    Condition(
         name="GpuSramThreshold",
         component="gpu/PCI",
         meaning="the driver says that errors of the GPU's caches have passed their threshold",
@@ -128,6 +138,11 @@ _STORM = GpuFault(
     "a storm of corrected memory errors slows the memory",
     "corrected errors over one minute",
     action=_REPAIR,
+)
+_SRAM_UNCORRECTED = GpuFault(
+    "GpuSramUncorrected",
+    "errors of its caches (SRAM) were not corrected",
+    "uncorrected SRAM errors since driver load",
 )
 _SRAM = GpuFault(
     "GpuSramThreshold", "cache errors passed their threshold", "SRAM threshold flag", action=_REPAIR
@@ -192,6 +207,16 @@ def judge_uncorrected(gpu: GpuReading) -> Judgement:
     )
 
 
+def _judge_sram(gpu: GpuReading) -> Judgement:
+    known = [count for count in (gpu.sram_parity, gpu.sram_secded) if count is not None]
+    evidence = (
+        f"{shown(gpu.sram_parity)} of parity and {shown(gpu.sram_secded)} of more bits than one"
+        f" (SEC-DED) since the driver was loaded; {shown(gpu.sram_parity_aggregate)} and"
+        f" {shown(gpu.sram_secded_aggregate)} ever"
+    )
+    return judge_gpu(gpu, _SRAM_UNCORRECTED, any(known) if known else None, evidence)
+
+
 class WornMemory:
     """Detector of GPU memory that is lost for good."""
 
@@ -207,6 +232,7 @@ class WornMemory:
         return [
             self._judge_rows(gpu),
             self._judge_pages(gpu, now),
+            _judge_sram(gpu),
             judge_gpu(gpu, _SRAM, sram, f"threshold exceeded: {shown(sram)}"),
             judge_gpu(gpu, _RETIRING, pending, f"pending: {shown(pending)}"),
             judge_gpu(gpu, _DISABLED, off, f"ECC enabled: {shown(gpu.ecc_enabled)}"),

@@ -123,6 +123,10 @@ class GpuReading:
     ecc_corrected_aggregate: int | None = None
     ecc_uncorrected_aggregate: int | None = None
     sram_threshold_exceeded: bool | None = None
+    sram_parity: int | None = None
+    sram_secded: int | None = None
+    sram_parity_aggregate: int | None = None
+    sram_secded_aggregate: int | None = None
     remapped_corrected: int | None = None
     remapped_uncorrected: int | None = None
     remap_banks_exhausted: int | None = None

@@ -1,7 +1,7 @@
 """Error minutes: in which minutes of the last day the error counters of a node's ports grew.
 
 Whether a port is alone with that can be told only beside the same ports of other nodes: one switch
-makes a port of each of its nodes retrain. So the minutes are told, and the controller compares.
+makes a port of each of its nodes retrain. So agents report minutes, and the controller compares.
 """
 
 from collections import deque

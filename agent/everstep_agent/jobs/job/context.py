@@ -98,7 +98,7 @@ class Environment:
     # Which jobs have ended lately, and the term of the newest controller that was heard.
     ends: RememberedEnds = field(default_factory=no_ends)
     term: Callable[[], int] = lambda: 0
-    # Who was refused by a quota, on all sockets of the agent.
+    # Users that a quota refused, on all sockets of the agent.
     refusals: UserRefusals = field(default_factory=user_refusals)
     # Those that ranks use, and from how much on memory without an owner is taken for theirs.
     gpus: Gpus = field(default_factory=NoGpus)

@@ -119,7 +119,7 @@ class MemberAgreement:
 
     @property
     def _listener(self) -> ReplicaTarget | None:
-        """Return who is told this member's word; of the only one, the keeper of its replicas."""
+        """Return the receivers of this member's word; for an only member, its replicas' keeper."""
         vault = self._vault
         return vault.target if self._record.plan.node_count == 1 else vault.collector
 

@@ -83,7 +83,7 @@ def _runs(steps: dict[int, tuple[int, int]]) -> Iterator[StepRun]:
 
 @dataclass(slots=True)
 class PhaseCount:
-    """The phases of one generation on this node; each is told once."""
+    """The phases of one generation on this node; each is reported once."""
 
     ranks: int
     told: set[Phase] = field(default_factory=set)

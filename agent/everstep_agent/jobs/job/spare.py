@@ -84,7 +84,7 @@ class PreloadRelay:
         self._on_change()
 
     def reported(self) -> Preload | None:
-        """Return what the controller is told; one node of a job is enough."""
+        """Return the report for the controller; one node of a job is enough."""
         plan = self._record.plan
         tells = plan.generation and plan.node_rank == 0 and not self._record.facts.ended
         return self._here if tells else None

@@ -28,7 +28,7 @@ _LOOK_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class RunningParts:
-    """What of a job runs, and where its facts are."""
+    """Running parts of a job, and the place of its facts."""
 
     record: JobRecord
     link: LauncherLink

@@ -46,7 +46,7 @@ _UNSEEN = (
 
 
 class LauncherWatch(Protocol):
-    """What is done about launchers that are away, and about a controller that is."""
+    """Policies for launchers that are away, and for a controller that is."""
 
     def watch_absent(self, job: NodeJob, *, told: bool) -> None:
         """Find out what becomes of a launcher that is away; ``told``: the controller knows."""
@@ -227,7 +227,7 @@ def _is_of(job: NodeJob, uid: int) -> bool:
 
 
 async def _first_message(connection: Connection) -> object:
-    """Return who is there; one whose words cannot be used is told why. Raises FrameError."""
+    """Return the peer; refuse one whose words cannot be used, with why. Raises FrameError."""
     async with asyncio.timeout(_FIRST_MESSAGE_S):
         try:
             return await connection.receive((messages.Join, messages.Attach), SMALL_BYTES_MAX)

@@ -117,7 +117,7 @@ class StandStill:
         self._pauses: dict[int, str] = {}
         # The newest step that each rank has printed, and when that was heard of first.
         self._printed: dict[int, tuple[int, int]] = {}
-        # Since when, as was told; None: nothing was.
+        # Since when, as reported; None: nothing was reported.
         self._told_ns: int | None = None
         self._told_young = False
         self._unsure = unsure

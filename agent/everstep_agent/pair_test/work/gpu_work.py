@@ -35,7 +35,7 @@ _Work = Callable[[], None]
 
 @dataclass
 class GpuResults:
-    """What was measured, and what was not, of all GPUs."""
+    """Measurements of all GPUs, and what could not be measured."""
 
     figures: list[Figure] = field(default_factory=list)
     untested: list[Untested] = field(default_factory=list)

@@ -20,7 +20,7 @@ class UnseenFileError(BackendError):
 
 
 class UnusableFileError(BackendError):
-    """What has the name of a record or of a folder is neither, or is too large."""
+    """A file with the name of a record or of a folder is neither, or is too large."""
 
 
 class RivalError(BackendError):

@@ -142,7 +142,7 @@ def make_once(folder: int, name: str, content: bytes) -> None:
             os.link(unnamed, name, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
     except FileNotFoundError:
-        # Who was quicker takes away what is left of others.
+        # The quicker one removes what is left of others.
         if name not in os.listdir(folder):
             raise
     finally:

@@ -15,7 +15,7 @@ _SILENT = "nothing says what it began from"
 
 @dataclass(frozen=True, slots=True)
 class GenerationFolder:
-    """What the folder of one generation says: how it began, and the numbers of its steps."""
+    """Folder of one generation: how it began, and the numbers of its steps."""
 
     beginning: Beginning | None = None
     # Why ``began.json`` is there and cannot be used; empty where it can, or is not there.

@@ -103,7 +103,7 @@ def removable_steps(
 
 @dataclass(frozen=True, slots=True)
 class ReadPointer:
-    """What ``latest`` says; None where it says nothing, and why it does not."""
+    """Content of ``latest``; None where it says nothing, and why it does not."""
 
     latest: LatestPointer | None = None
     problem: str = ""

@@ -29,7 +29,7 @@ MANIFEST = "manifest.json"
 # How many of the newest steps are looked at in a folder that is never tidied, besides those on the
 # way back to the newest whole step of the branch.
 _STEPS_SEEN_MAX = 64
-# So many damaged steps are named to people.
+# Number of damaged steps that are named to people.
 _NAMED_MAX = 3
 
 

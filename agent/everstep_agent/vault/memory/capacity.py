@@ -63,7 +63,7 @@ class Capacity:
     limited_by: str
     # What the node has free, of ordinary memory and of huge pages: a slot is of one or the other.
     node: NodeCapacity
-    # Who holds the rest, as a phrase for people.
+    # The holders of the rest, as a phrase for people.
     others: str = ""
 
     def fits(self, pieces: int, piece_bytes: int) -> bool:

@@ -23,7 +23,7 @@ class SlotOrders:
 
 
 class SlotQuestions:
-    """What is remembered of the questions of one rank, and how the next one is answered by that."""
+    """Memory of one rank's questions, by which the next one is answered."""
 
     def __init__(self, generation: int) -> None:
         self._generation = generation

@@ -35,7 +35,7 @@ class _Ends:
 class TlsCertificates:
     """Certificates from files, looked at for each connection: new ones need no restart.
 
-    New ones that cannot be used are told once, and those before them stay.
+    New ones that cannot be used are reported once, and those before them stay.
     """
 
     def __init__(self, settings: TlsSettings, node: str) -> None:

@@ -15,8 +15,8 @@ from everstep_common.hangs.reports.rank_report import ProcessEnding, ProcessFact
 ENDED = "everstep_ended"
 _FRAMES_MAX = 24
 _MS: Final = 1_000_000
-# Who has waited for less than this share of the timeout when the others' connections close has come
-# after they gave up. They close when the processes are gone, which takes a second or two.
+# A rank that has waited for less than this share of the timeout when the others' connections close
+# came after they gave up. They close when the processes are gone, which takes a second or two.
 _CAME_LATE: Final = 0.1
 _ENDING_NS: Final = 2_000_000_000
 _ENDING_SHARE: Final = 0.4

@@ -112,8 +112,8 @@ def _from_processes(case: Case) -> HangClass | None:
             case.culprits[rank] = seen
     if not case.culprits:
         return None
-    # Who waits for one of them in what no recorder tells looks like a culprit itself; who is
-    # somewhere else, by its stack, is one.
+    # A rank that waits for one of them where no recorder tells of it looks like a culprit. One
+    # whose stack shows it somewhere else is one.
     # Where one has died, though, those that lost it may be anywhere in what they do about it.
     died = any(kind is HangClass.DEAD for kind, _ in case.culprits.values())
     for rank in ends(case):

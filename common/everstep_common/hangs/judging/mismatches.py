@@ -26,7 +26,7 @@ class Mismatch:
     sequence: int
     # What each of them calls, most frequent first, with its ranks.
     called: tuple[tuple[str, tuple[int, ...]], ...]
-    # Who departs from the others; empty where neither the majority nor a rank's history tells.
+    # Ranks that depart from the others; empty if neither the majority nor a rank's history tells.
     culprits: tuple[int, ...]
     # Their history alone tells it.
     by_history: bool = False

@@ -50,7 +50,7 @@ def from_mismatches(case: Case) -> HangClass | None:
     if any(one.by_history for one in found):
         case.confidence = Confidence.LIKELY
     if not case.culprits:
-        # Who departed is not known, but that somebody did.
+        # Somebody departed; nobody knows who.
         case.suspects = frozenset(rank for _, ranks in best.called for rank in ranks)
         case.confidence = Confidence.LIKELY
     return HangClass.DESYNC

@@ -44,7 +44,7 @@ class HeldUp:
 
 @dataclass(slots=True)
 class WaitGraph:
-    """Who waits for whom; an edge is there only where both ends told what they have enqueued."""
+    """Graph of waits; it has an edge only where both ends told what they have enqueued."""
 
     # By rank, the groups in which it waits in a collective that a member has not enqueued.
     collective: dict[int, list[GroupFrontier]] = field(default_factory=dict)

@@ -40,7 +40,7 @@ DEVICES_MAX = 64
 
 
 class OperationState(Enum):
-    """How far an operation had come: the states of torch's Flight Recorder."""
+    """Progress of an operation: the states of torch's Flight Recorder."""
 
     # In the queue of the process, or of its GPU. gloo's never leave this state while they run.
     SCHEDULED = "scheduled"

@@ -105,14 +105,14 @@ class GroupState:
 
 @dataclass(frozen=True, slots=True)
 class HangVerdict:
-    """Who holds a job back, and how that is known."""
+    """Verdict on a hang: the culprits, and the evidence."""
 
     kind: HangClass
     culprits: Annotated[tuple[Culprit, ...], Items(CULPRITS_MAX)]
     confidence: Confidence
     # What happened, in one sentence or two.
     sentence: q.Evidence
-    # Who may be meant where no culprit can be named; never acted upon. Ranks as text.
+    # Possible culprits where none can be named; never acted upon. Ranks as text.
     suspects: q.Line = ""
     chain: Annotated[tuple[WaitStep, ...], Items(CHAIN_MAX)] = ()
     groups: Annotated[tuple[GroupState, ...], Items(GROUPS_MAX)] = ()

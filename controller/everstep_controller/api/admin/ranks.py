@@ -106,7 +106,7 @@ class JobLogs:
 
 
 class _Reader:
-    """How far the output of each node was read, and what was said of those that have none."""
+    """Position up to which each node's output was read, and the word on nodes without any."""
 
     def __init__(self, questions: NodeQuestions, rank: int | None) -> None:
         self._questions = questions

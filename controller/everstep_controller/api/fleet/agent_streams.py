@@ -102,7 +102,7 @@ class AgentStreams:
         self._certificate_trouble = parts.certificate_trouble
         self._peers_wait = False
         self._stopping = False
-        # Who waits for what the agent says that has the name of its node.
+        # Agents that wait for the word of the one that has the name of their node.
         self._contending: list[tuple[NodeConnected, asyncio.Future[None]]] = []
         self._takers: dict[str, Callable[[Session, fleet_pb2.AgentMessage], None]] = {
             "record": self._record,
@@ -292,7 +292,7 @@ class AgentStreams:
             self._contending.remove(waiting)
 
     async def _turn_away(self, event: NodeConnected, found: HelloVerdict) -> StreamEnd:
-        """Have it known that an agent is refused; return what it is told."""
+        """Have it known that an agent is refused; return its answer."""
         if found.decision is HelloDecision.CONTENDS:
             sentence = (
                 f"another agent had the name {event.node} a moment ago: this one gets it if that "

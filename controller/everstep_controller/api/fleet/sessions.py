@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class StreamEnd(Exception):  # noqa: N818 - the end of a stream, whoever is to blame
-    """A stream has to end, and this is what its agent is told."""
+    """A stream has to end, with this word to its agent."""
 
     def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
         super().__init__(sentence)

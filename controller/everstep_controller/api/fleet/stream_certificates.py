@@ -20,7 +20,7 @@ from everstep_proto.tls import Identity
 LOOK_S = 20.0
 # Two milliseconds for a handshake with EC keys, as much for a Hello, and room for other work.
 _EACH_S = 0.01
-# So many signatures are verified before others have their turn.
+# Number of signatures that are verified before others have their turn.
 _IN_A_ROW = 20
 
 

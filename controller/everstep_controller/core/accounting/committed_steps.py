@@ -11,7 +11,7 @@ from typing import Self, overload
 
 from everstep_controller.core.accounting.categories import Category
 
-# So many are kept one by one; of those before them, sums (StepBlock).
+# Number of steps kept one by one; of those before them, sums (StepBlock).
 STEPS_KEPT = 4096
 
 _CATEGORIES = tuple(Category)

@@ -69,7 +69,7 @@ _BY_THE_CLOCK = frozenset(
         TimerKind.BUDGET,
         TimerKind.FLAPPING,
         TimerKind.BACKOFF,
-        # Whoever ends a job kills it by a clock of his own.
+        # The service manager that ends a job kills it by its own clock.
         TimerKind.ENDING,
     }
 )

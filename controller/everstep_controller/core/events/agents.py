@@ -111,7 +111,7 @@ class AgentLeaving:
 
 @dataclass(frozen=True, slots=True)
 class FindingSettled:
-    """What an agent finds of a component, or (None) finds over, after it came and went for a while.
+    """A flapping finding of an agent has settled: it stays open, or (None) is over.
 
     It stands for all records of that, which are no events of their own.
     """

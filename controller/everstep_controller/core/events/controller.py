@@ -44,7 +44,7 @@ class ControllerStalled:
 
 @dataclass(frozen=True, slots=True)
 class RollCalled:
-    """So many agents of nodes from which something is expected have answered a roll call.
+    """Count of agents that answered a roll call, of nodes from which something is expected.
 
     Told as soon as they are more than half, or when the time for answers is over.
     """
@@ -121,7 +121,7 @@ class VerdictChanged:
 
 @dataclass(frozen=True, slots=True)
 class HangJudged:
-    """Who holds a job back that stands still, as its ranks and launchers tell."""
+    """Verdict on a job that stands still: the ranks that hold it back, by their own reports."""
 
     job: str
     generation: int
@@ -132,7 +132,7 @@ class HangJudged:
 
 @dataclass(frozen=True, slots=True)
 class SlowJudged:
-    """Who makes the others of a job wait has changed; nobody does where there are no parts.
+    """The slow parts of a job have changed; without parts nobody makes the others wait.
 
     The numbers that decided are part of the event: the seconds that they come from are not kept.
     """
@@ -145,7 +145,7 @@ class SlowJudged:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutJudged:
-    """Who did not come, of a generation that ended because ranks gave up waiting.
+    """Ranks that did not come, in a generation that ended because others gave up waiting.
 
     The nodes are those of the ranks that it names; none where no rank is at fault.
     """

@@ -16,7 +16,7 @@ from everstep_controller.core.turn import Turn
 
 # Ranks of its newest generation run, are to start, or may not be gone yet.
 OCCUPYING = frozenset({*ACTIVE, JobState.STOPPING, JobState.BACKING_OFF, JobState.REPLANNING})
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 

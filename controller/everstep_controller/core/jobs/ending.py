@@ -12,7 +12,7 @@ from everstep_controller.core.model.state import State, remove_job
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 4
 
 # Timers that a job needs only while it lives.
@@ -155,7 +155,7 @@ def end_job(turn: Reconciliation, job: JobRecord, *, succeeded: bool, reason: st
 
 
 def job_forgotten(turn: Turn, event: OperatorForgotJob) -> None:
-    """Have every holder drop the job's memory; one that is away is told when it is back."""
+    """Have every holder drop the job's memory; one that is away hears it when it is back."""
     job = turn.state.job(event.job)
     if job is None or job.state is not JobState.ENDED or not turn.state.is_current(job):
         return

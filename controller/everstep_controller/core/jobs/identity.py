@@ -26,14 +26,14 @@ from everstep_controller.core.model.state import State, jobs_of_name, note_node,
 from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind
 
-# So many jobs are remembered of one name, besides the newest: people look up how they ended.
+# Number of earlier jobs of one name that are remembered: people look up how they ended.
 _ENDED_MAX = 8
 
 # Besides the times that its nodes may take to stop, and its last step to storage, for an end of the
 # job before this one that needed both to the last second.
 _SLACK_NS = 30_000_000_000
 
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 _S = 1_000_000_000

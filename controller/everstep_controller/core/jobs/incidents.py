@@ -65,7 +65,7 @@ _PHASES = {
     JobState.REPLANNING: Category.SCHEDULE,
 }
 
-# Who died first explains the rest; after so many ranks nobody reads on.
+# The first death explains the rest; after so many ranks nobody reads on.
 DEATHS_MAX = 8
 # Generation, whether it only gave up waiting, when, and rank.
 DeathOrder = tuple[int, bool, int, int]
@@ -85,7 +85,7 @@ _NAMED_MAX = 8
 
 
 def record_fault(turn: Turn, job: JobRecord, fault: JobFault) -> None:
-    """Remember a fault that was told of a job, until the job is reconciled."""
+    """Remember a reported fault of a job, until the job is reconciled."""
     job.news.faults.append(fault)
     turn.mark_job(job.id)
 

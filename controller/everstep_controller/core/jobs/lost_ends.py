@@ -22,7 +22,7 @@ _KEPT_NS = 24 * 3600 * 1_000_000_000
 
 
 class Word(NamedTuple):
-    """What agents say of how a job ended, which of them, and the newest term that one had seen."""
+    """Word of agents on how a job ended: theirs, and the newest term that one had seen."""
 
     told: EndedJob | None
     node: str

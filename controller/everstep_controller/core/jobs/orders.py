@@ -26,7 +26,7 @@ from everstep_controller.core.nodes.injections import injection_orders
 from everstep_controller.core.nodes.rounds import unanswered_questions
 from everstep_controller.core.turn import Reconciliation, TimerKind
 
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 _WAITING = (
@@ -57,7 +57,7 @@ def for_member(state: State, job: JobRecord, node: str) -> Iterator[Action]:
 
 
 def withdrawal_pending(state: State, job: JobRecord) -> bool:
-    """Return whether members of a stopped generation are told nothing yet that would end it."""
+    """Return whether orders that would end a stopped generation are still held back."""
     return f"{TimerKind.WITHDRAW}/{job.id}" in state.timers
 
 

@@ -109,7 +109,7 @@ class _Step:
         """
         if self.of_job or self._is_told_by_all(who.members):
             return True
-        # Whoever was away when he was passed over may be back: hence the second time, from the top.
+        # A member that was away when it was passed over may be back: so search again from the top.
         for begin in (self.missing, 0) if self.missing else (0,):
             for place, name in enumerate(islice(who.members, begin, None), start=begin):
                 if name not in self.reported and not who.silent(name):

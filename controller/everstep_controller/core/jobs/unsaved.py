@@ -28,7 +28,7 @@ STEPS_UNSAVED = Condition(
     mode=Mode.ADVISE,
 )
 _S = 1_000_000_000
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 

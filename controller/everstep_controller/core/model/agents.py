@@ -52,7 +52,7 @@ class LostJob:
 
 @dataclass(slots=True)
 class LostEnd:
-    """What agents say of a job that a journal does not know: how it ended, its newest generation.
+    """Agents' word on a job that the journal does not know: its end, its newest generation.
 
     That may be newer than the one after which it ended, as far as is known: then it goes on.
     """

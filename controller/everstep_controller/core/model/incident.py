@@ -110,9 +110,9 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class WaitedFor:
-    """Whom ranks of a generation waited for until they gave up, and where those are.
+    """Ranks for which others of a generation waited until they gave up, and their nodes.
 
-    Or who called what did not fit: that is on no node.
+    Or the ranks that called what did not fit, without nodes.
     """
 
     generation: int

@@ -83,7 +83,7 @@ class Cause(StrEnum):
     # A rank called its state bad.
     ROLLBACK = "rollback"
     LAUNCHER = "launcher"
-    # Who submitted the job, or the scheduler for somebody else, sent its launchers away.
+    # The job's user, or a scheduler, sent its launchers away.
     USER = "user"
     # Its node was isolated for what it says of itself.
     FINDING = "finding"
@@ -131,7 +131,7 @@ class Launcher:
     joined_ns: int
     # Processes of this generation may still run there; it takes no new ranks before they are gone.
     stale_generation: int = 0
-    # Why its node takes no ranks, as it was told last; empty: it takes some.
+    # Why its node takes no ranks, as reported to it last; empty: it takes some.
     kept: str = ""
     # The newest generation of which the kernel holds processes there that were killed, or the
     # driver memory of a device.
@@ -256,8 +256,8 @@ class Generation:
     number: int = 0
     # The nodes that take part, in rank order.
     members: Members = field(default_factory=Members)
-    # How far each member has come, how many have come so far and no further, and when the last one
-    # yet has reached a phase.
+    # The newest phase of each member; by phase, how many members are in it, and when the latest of
+    # those that have reached it did so.
     phases: dict[str, Phase] = field(default_factory=dict)
     phase_counts: dict[Phase, int] = field(default_factory=dict)
     reached_ns: dict[Phase, int] = field(default_factory=dict)
@@ -523,7 +523,7 @@ class JobRecord:
     news: JobNews = field(default_factory=JobNews)
     # The stall that lasts; replaced whole when the job enters another state.
     hang: Hang = field(default_factory=Hang)
-    # Who made the others wait when that was judged last.
+    # The slow ranks of the newest verdict.
     slow: JobSlowness = field(default_factory=JobSlowness)
     awaited: AwaitedAnswers = field(default_factory=AwaitedAnswers)
     # Nodes that have counted as gone because their agents did not answer, with the generation that

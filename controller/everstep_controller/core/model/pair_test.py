@@ -66,7 +66,7 @@ class RunningPairTest:
 
 @dataclass(slots=True)
 class PairRecord:
-    """What is known of a node by pair tests, and what is to be tested."""
+    """Results of a node's pair tests, and what is to be tested."""
 
     # Since when it is to be tested, by which job's word (its id), and why; 0: it is not.
     nominated_ns: int = 0

@@ -36,7 +36,7 @@ class SlowPart:
 
 @dataclass(slots=True)
 class JobSlowness:
-    """Who was slow in a generation, and what is done about it."""
+    """Slow ranks of a generation, and what is done about them."""
 
     generation: int = 0
     parts: tuple[SlowPart, ...] = ()

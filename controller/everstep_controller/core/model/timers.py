@@ -83,7 +83,7 @@ class Overdue(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a state waits for, and what ends that when it does not come.
+    """Wait of a state: for what, and what ends it when that does not come.
 
     Without a deadline there is a reason why it may last for ever; one that has both waits for ever
     for what the deadline does not end.

@@ -71,7 +71,7 @@ AGENT_QUARANTINED = Condition(
 
 
 class HelloDecision(Enum):
-    """What becomes of a Hello."""
+    """Decision on a Hello."""
 
     TAKEN = "taken"
     # Taken, and the controller acts on nothing from now on.
@@ -83,7 +83,7 @@ class HelloDecision(Enum):
 
 @dataclass(frozen=True, slots=True)
 class HelloVerdict:
-    """What becomes of a Hello, and why, unless it is taken."""
+    """Decision on a Hello, with a reason unless it is taken."""
 
     decision: HelloDecision
     reason: str = ""
@@ -95,7 +95,7 @@ _CONTENDS = HelloVerdict(HelloDecision.CONTENDS)
 
 
 def judge_hello(state: State, event: NodeConnected, now_ns: int) -> HelloVerdict:
-    """Return what becomes of a Hello that comes now."""
+    """Return the decision on a Hello that comes now."""
     if _is_foreign(state, event):
         return HelloVerdict(HelloDecision.REFUSED, _foreign(state, event), RefusalKind.CLUSTER)
     if state.halted:

@@ -20,7 +20,7 @@ from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
 
 _HOUR_NS = 3_600_000_000_000
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 ISOLATION_HELD_BACK = Condition(

@@ -20,7 +20,7 @@ from everstep_controller.core.model.windows import WindowState, holding, shown
 from everstep_controller.core.nodes import budgets, indexing
 from everstep_controller.core.turn import Reconciliation, Turn
 
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 # --- what automation may -------------------------------------------------------------------------

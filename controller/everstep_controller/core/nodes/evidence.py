@@ -120,7 +120,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     """Take the word of a peer that was asked."""
     node = turn.state.nodes.get(event.peer)
     if node is not None and event.udp:
-        # Whoever did not hear it may be the one whose probes are blocked, or cannot say more.
+        # A watcher that did not hear it may have blocked probes, or cannot say more.
         _end_blocked(turn, node, f"{event.node} hears it")
     waiting = node.confirmation if node else None
     if node is None or waiting is None or waiting.id != event.confirm_id:

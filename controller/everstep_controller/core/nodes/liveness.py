@@ -29,7 +29,7 @@ _FRESH_NS = 2 * _S
 _STEPPING = (JobState.RUNNING, JobState.STALLED)
 # Steps that a member took part in prove its ranks' life for so many times as long as one took.
 _STEPS_PROVE_TIMES = 3
-# What people are told when a node becomes doubtful.
+# The words to people when a node becomes doubtful.
 NODE_DOUBTFUL = "NodeDoubtful"
 # After so many rounds of questions without any answer, about whatever nodes, the fault is here.
 _MUTE_ROUNDS = 3

@@ -32,7 +32,7 @@ from everstep_controller.core.turn import TimerKind, Turn
 _FORGET_NS, _NEEDED_NS = 1_000_000_000, 60_000_000_000
 # An id that so many nodes have is one of an image, and tells nothing of any.
 _SHARED_MAX = 16
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 4
 # Interfaces with an address that is the hardware's own.
 _BUILT_IN = frozenset({"ethernet", "infiniband", "roce"})

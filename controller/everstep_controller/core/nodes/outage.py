@@ -61,7 +61,7 @@ class _Sign(Enum):
 
 
 def takes(turn: Reconciliation, node: NodeRecord) -> bool:
-    """Return whether people are told of a silent agent with others, and have them told so."""
+    """Return whether a silent agent is reported with others, and have that done."""
     outage = turn.state.outage
     if outage is not None and is_among(turn.state, node.name):
         return True
@@ -80,7 +80,7 @@ def takes(turn: Reconciliation, node: NodeRecord) -> bool:
 
 
 def is_among(state: State, name: str) -> bool:
-    """Return whether people are told of an agent with others."""
+    """Return whether an agent is reported with others."""
     names = state.outage.nodes if state.outage is not None else []
     at = bisect_left(names, name)
     return at < len(names) and names[at] == name
@@ -94,7 +94,7 @@ def is_among_many(state: State, name: str) -> bool:
 
 
 def cut_off_count(state: State) -> int:
-    """Return of how many agents people are told together: by an outage, or by a cut."""
+    """Return how many agents are reported together: by an outage, or by a cut."""
     return len(state.index.held) + (len(state.outage.nodes) if state.outage is not None else 0)
 
 
@@ -104,7 +104,7 @@ def is_witnessed(silence: Silence) -> bool:
 
 
 def tell_people(turn: Reconciliation) -> None:
-    """End an outage when few are left of it, of whom people are told one by one from then on.
+    """End an outage when few agents are left of it; from then on each is reported alone.
 
     When a network is whole again the last agents are back a little later than the first.
     """
@@ -153,7 +153,7 @@ def _is_told_alone(node: NodeRecord) -> bool:
     return any(condition in (AGENT_GONE.name, AGENT_HUNG.name) for condition in told)
 
 
-# --- what people are told ------------------------------------------------------------------------
+# --- reports to people ---------------------------------------------------------------------------
 
 
 _BY_KERNEL = {

@@ -262,7 +262,7 @@ def tell_lost(turn: Turn, node: NodeRecord, who: str, why: str) -> None:
     turn.mark_node(node.name)
 
 
-# --- what people are told ------------------------------------------------------------------------
+# --- reports to people ---------------------------------------------------------------------------
 
 
 def tell_people(turn: Reconciliation) -> None:

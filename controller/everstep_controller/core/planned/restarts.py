@@ -395,9 +395,9 @@ _STEPS_COUNTED = 9
 # A step is chosen anew, and all agents told, only when it is this many times as far as need be.
 _FAR_MARGINS = 2
 
-# Who makes no step for this long hangs, or does something else that an operator who wants it
-# restarted now does not wait for (an evaluation, a compilation). Before that copies of its newest
-# step may still arrive.
+# A job without a step for this long hangs, or does something for which an operator who wants a
+# restart now does not wait (an evaluation, a compilation). Earlier, copies of its newest step may
+# still arrive.
 _STILL_NS = 10_000_000_000
 
 # It is known by steps alone when one takes this many times as long as usual; with all of them

@@ -55,7 +55,7 @@ _NODES_MIN, _OF_JOB, _OF_DOMAIN = 3, 0.2, 0.6
 
 @dataclass(frozen=True, slots=True)
 class SlowEvidence:
-    """What is found on a node that makes it slow, in words; "" for nothing."""
+    """Finding that makes a node slow, in words; "" for none."""
 
     found: str = ""
     # What is open as well, and why it is not what makes these ranks slow.

@@ -26,7 +26,7 @@ _ALIKE_MIN = 3
 _WAITED_FOR = frozenset({Cause.PROCESS, Cause.COLLECTIVE, Cause.LAUNCHER})
 # Kinds of death by which a program may name what is not there.
 _NAMED_BY_PROGRAM = frozenset({"storage", "network"})
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 # What to do, by the kind of the death.

@@ -50,7 +50,7 @@ NOT_THE_PROGRAM = frozenset(
     }
 )
 
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 _HARDWARE = frozenset(
@@ -74,7 +74,7 @@ def judge_end(turn: Reconciliation, job: JobRecord) -> None:
     past = job.recovery.judgements
     if incident is None or (past and past[-1].generation == job.generation.number):
         return
-    # Who held it back was judged while it stood still; what ended it since may explain more.
+    # The culprit was judged while the job stood still; its end may explain more.
     hung = job.generation.hang_judgement if job.generation.cause is Cause.STALLED else None
     evidence = _evidence(turn, job, incident, job.generation.number)
     judgement = hung or causes.judge(evidence)
@@ -217,7 +217,7 @@ def _waited_for(job: JobRecord, generation: int) -> WaitedFor | None:
     known = job.recovery.waited_for
     if known is None or known.generation > generation:
         return None
-    # Who departed the last time is told where the same comes again.
+    # Name the rank that departed the last time where the same comes again.
     unfit = any(
         one.got_unfit_data for one in job.recovery.deaths if one.exit.generation == generation
     )

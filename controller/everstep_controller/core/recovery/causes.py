@@ -109,7 +109,7 @@ RULES: Mapping[tuple[Side, History], Rule] = MappingProxyType(
             "{what}: the second death without an explanation there, so {node} is replaced and "
             "checked",
         ),
-        # Whoever takes the memory, no step of the program does it.
+        # No step of the program takes the memory.
         (Side.HOST, History.SAME_STEP): _NO_MEMORY,
         (Side.HOST, History.SAME_NODE): _NO_MEMORY,
     }
@@ -147,7 +147,7 @@ OTHERWISE: Mapping[Side, str] = MappingProxyType(
 )
 
 
-# Who ends well while others still call collectives was not lost by a network.
+# A rank that ends well while others still call collectives was not lost by a network.
 _UNEVEN = Rule(
     Remedy.RESTART,
     "{what}, when all ranks on {finished} had ended well: data of unequal length does that",
@@ -202,8 +202,8 @@ class Evidence:
     neighbours: Mapping[str, str] = field(default_factory=dict)
     # The job has not made one step in its life.
     fresh: bool = False
-    # Whom ranks waited for until they gave up, or who called what did not fit, where that is known;
-    # the latter also of a generation before.
+    # The ranks for which others waited until they gave up, or that called what did not fit, if
+    # known; the latter also of a generation before.
     waited_for: WaitedFor | None = None
 
 

@@ -23,7 +23,7 @@ from everstep_controller.core.turn import Reconciliation, TimerKind
 
 _S = 1_000_000_000
 _DOUBLED_MAX = 16
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 

@@ -238,7 +238,7 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
     Where automation may only advise to isolate, the node stays in use; but no job has to go back
     to it, nor to one that still holds what was killed or memory of a device, or whose agent has not
     answered.
-    A spare that is doubted as much takes no place: two of these would take turns at every plan.
+    An equally doubted spare takes no place: otherwise two such nodes would swap at every plan.
     """
     seats, able = frozenset(job.generation.members), candidates(state, job)
     good = [n for n in able if n.name in seats or distrust(n) < placement.SUSPECT]
@@ -425,7 +425,7 @@ _RETRY_NS = 15_000_000_000
 # So often it asks before that time, because its plan or the nodes with its copies have changed.
 ASKS_MAX = 16
 
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 

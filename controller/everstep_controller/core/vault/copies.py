@@ -68,7 +68,7 @@ _ORDER_OF = itemgetter(2, 4, 0)
 
 @dataclass(slots=True)
 class _Covered:
-    """What copies of a tier cover: how many there are of each rank, and nodes with each layout."""
+    """Coverage of a tier's copies: their number by rank, and nodes with each layout."""
 
     ranks: Counter[int] = field(default_factory=Counter)
     # Of these, those in the rank's own memory.
@@ -401,7 +401,7 @@ class GenerationCopies:
                 ahead.add(left_out.pop()[0])
             copies = self.steps[step]
             own = copies.memory.own
-            # Whoever does not have the step has gone past it, or has not got there yet.
+            # Ranks without the step have gone past it, or have not reached it yet.
             if own and not ahead <= own:
                 if not copies.whole(world_size, learned):
                     found.append(step)

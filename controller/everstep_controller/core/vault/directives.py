@@ -58,7 +58,7 @@ from everstep_controller.core.vault.spares import (
     spares_of,
 )
 
-# So many nodes are named in a sentence.
+# Number of nodes that a sentence names.
 _NAMED_MAX = 3
 
 # How much longer or shorter a step must have been on its way to storage to be a row of the journal.
@@ -362,7 +362,7 @@ class JobSnapshots:
         return bring_together(decided, job, phase, turnover, now_ns)
 
     def directives(self) -> Iterator[tuple[str, Directive]]:
-        """Yield who is told what to do, by the names of the nodes."""
+        """Yield the directives, by the names of the nodes."""
         orders = self.orders
         members = _keepers(self.generation, orders.replication)
         directed = self.holdings.holders.union(
@@ -466,7 +466,7 @@ class JobSnapshots:
         return SpareOrders() if memory is None else SpareOrders(memory, waiting, prefetches)
 
     def _shared_directive(self) -> Directive:
-        """Return what all nodes are told that are neither spares nor have a task of their own."""
+        """Return the directive to nodes that are neither spares nor have a task of their own."""
         orders = self.orders
         every, start = orders.cadence.every, orders.cadence.start
         if orders.absent.step is not None:
@@ -560,7 +560,7 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class VaultNews:
-    """News of one job that were told already, so that each is told once."""
+    """News of one job that were sent already, so that each is sent once."""
 
     # The parts of which generation's state.
     layouts: tuple[int, tuple[str, ...]] = (-1, ())

@@ -1,4 +1,4 @@
-"""Vault reports and directives: what nodes tell of their copies, and what they are told to do."""
+"""Vault reports and directives: the nodes' word on their copies, and their orders."""
 
 from typing import NamedTuple
 
@@ -48,7 +48,7 @@ class Directive(NamedTuple):
     recoverable_step: int | None
     dead_steps: tuple[int, ...]
     replica_target: str
-    # The member that is told the own steps while no controller is there; "": nobody.
+    # The member that hears the own steps while no controller is there; "": nobody.
     collector: str = ""
     persist_steps: tuple[int, ...] = ()
     publish: Publish | None = None

@@ -313,7 +313,7 @@ class RestoreSources:
         self._of_rank, self._of_part = dict(of_rank), dict(of_part)
 
     def of(self, node: str) -> tuple[ShardSource, ...]:
-        """Return the copies that a member is told of, best first."""
+        """Return the copies that a member may restore from, best first."""
         if len(self.all) <= _ALL_MAX or node not in self.members:
             return self.all
         if not self.ranks:

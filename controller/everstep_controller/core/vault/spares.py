@@ -157,7 +157,7 @@ def _left(job: JobRecord, state: State) -> list[str]:
 
 
 def sources_of(copies: Iterable[Copy], there: Mapping[str, str]) -> tuple[ShardSource, ...]:
-    """Return copies as an agent is told of them, with the addresses of their nodes."""
+    """Return copies for an agent, with the addresses of their nodes."""
     return tuple(
         ShardSource(
             copy.node,

@@ -23,7 +23,7 @@ _CHANCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Late:
-    """Who comes late; by worker, in what part of the newest steps, and by how many seconds."""
+    """Late workers: in what part of the newest steps, and by how many seconds."""
 
     nominated: Mask
     share: Floats

@@ -37,7 +37,7 @@ from everstep_controller.slow.roles import (
 from everstep_controller.slow.verdict import ImbalanceKind, PauseKind, SlowVerdict, SlowWorker
 
 _BLIND_MAX = 16
-# Who waits elsewhere for half of the time by which it comes late was kept there.
+# A rank that waits elsewhere for half of its lateness was kept there.
 _KEPT_SHARE = 0.5
 # So much of a group comes late together that one of it may hold up the others.
 _TOGETHER_SHARE = 0.5
@@ -145,7 +145,7 @@ def _main(compared: Sequence[_Compared]) -> _Compared:
 
 
 class _Judge:
-    """Who comes last to the main groups, and why that is no slowness of its own."""
+    """Ranks that come last to the main groups, and why that is no slowness of their own."""
 
     def __init__(
         self,

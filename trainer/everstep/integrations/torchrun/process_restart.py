@@ -49,7 +49,7 @@ class Kept:
         return None
 
     def told_meanwhile(self) -> End | None:
-        """End the connection; return the job's end, if that was told on it."""
+        """End the connection; return the job's end, if the agent sent it."""
         with contextlib.suppress(OSError, ValueError):
             kept = socket.socket(fileno=self.connection)
             with contextlib.closing(Channel(kept, TO_LAUNCHER)) as channel:

@@ -36,7 +36,7 @@ class TorchrunWorker:
 
 @dataclass(slots=True)
 class TorchrunWorkers:
-    """The workers of one generation; ``on_end`` is told of ends that torchrun had not seen yet."""
+    """The workers of one generation; ``on_end`` hears of ends that torchrun had not seen yet."""
 
     selector: selectors.BaseSelector
     on_end: Callable[[RankEnd], None]

@@ -90,7 +90,7 @@ class LineWriter:
             self._without_log(self._place.log, error)
 
     def _without_log(self, path: Path, error: OSError) -> None:
-        """What was to be in a file only, and is in none, is shown rather than lost."""
+        """Show output that no file takes, though it was meant for files only."""
         self._shown = True
         self._terminal.say_once(
             f"{path.parent} takes no more output ({error.strerror}); all of it is shown here"

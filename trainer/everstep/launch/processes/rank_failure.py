@@ -96,7 +96,7 @@ class RankFailure:
         return f"rank {end.rank} of generation {self.generation} {how}{core}"
 
     def report(self) -> RankExited:
-        """Return what the agent is told of it."""
+        """Return the report for the agent."""
         end = self.end
         return RankExited(
             generation=self.generation,

@@ -61,7 +61,7 @@ def why_silent(folder: Path, free_bytes: int) -> str:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Sight:
-    """What is seen of a start: what is missing yet, and what the daemons have done so far."""
+    """View of a start: what is missing yet, and what the daemons have done so far."""
 
     missing: str
     # Time in which they ran or waited for a CPU, and how much they have printed.

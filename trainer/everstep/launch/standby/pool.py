@@ -47,7 +47,7 @@ class StandbyPool:
         folder: Path,
         report: Callable[[Standbys | Preload], None],
     ) -> None:
-        """``report`` is told what there is of them, and what ranks load, whenever that changes."""
+        """``report`` hears which there are, and what ranks load, whenever that changes."""
         self._known = KnownImports(options.modules, folder)
         self._selector = selector
         self._terminal = terminal

@@ -62,7 +62,7 @@ def judge_ended_by_boot(open_findings: Iterable[BookEntry], boot_id: str) -> lis
 
 
 def _seen(known: BookEntry) -> Moment:
-    """Return when it was told last; the line may have come again after a reboot."""
+    """Return when it was last reported; the line may have come again after a reboot."""
     return known.last or known.since
 
 

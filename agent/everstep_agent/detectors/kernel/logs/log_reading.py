@@ -23,6 +23,7 @@ from everstep_agent.detectors.kernel.logs.log_formats import (
 )
 from everstep_agent.detectors.kernel.logs.log_records import LogRecords
 from everstep_agent.detectors.kernel.logs.log_records import NumberedLine as NumberedLine
+from everstep_agent.detectors.kernel.rules.builtin import DAEMONS
 from everstep_agent.detectors.kernel.rules.line import KernelLine
 from everstep_agent.detectors.kernel.rules.rule import LinePrefilter
 from everstep_common.judging.findings import Finding, FindingKey, Severity
@@ -32,8 +33,9 @@ _WORTH_READING = LinePrefilter((*PREFILTER.needles, *FIELD_NEEDLES, *SPACE_NEEDL
 # The start of an Xid message whose line a mail or a terminal has broken before the Xid's number.
 _BROKEN = re.compile(r"NVRM: Xid(?: \([^)]{0,80}\)?:?)?\s*$")
 _SECOND_NS = 10**9
-# A program whose words count as the driver's do: it manages the switches between GPUs.
-_FABRIC_MANAGER = "nv-fabricmanager"
+# Programs whose words count as a driver's do: they manage the switches between GPUs, look after
+# disks, and serve files.
+_DAEMONS = DAEMONS | {"nv-fabricmanager"}
 # A log with more different things in it than this is not read to its end by anybody.
 _DIFFERENT_MAX = 10_000
 _HOSTS_MAX = 10_000
@@ -159,7 +161,7 @@ class LogReading:
         if not PREFILTER.passes(line.text):
             return
         has_its_form = is_of_kernel(raw.text)
-        if line.program not in ("", _FABRIC_MANAGER):
+        if line.program and line.program not in _DAEMONS:
             self.foreign += 1
             self.kernel_lines -= has_its_form
             return

@@ -23,6 +23,7 @@ NAMES = (
     "file_servers",
     "machine",
     "fabric_manager",
+    "daemons",
 )
 
 
@@ -38,4 +39,7 @@ _TABLES: dict[str, RuleTable] = {name: read_table(document_of(name)) for name in
 RULES = LineRules([rule for table in _TABLES.values() for rule in table.rules])
 # Its log is another one, and no other rule is asked of its lines.
 FABRIC_MANAGER_RULES = LineRules(_TABLES["fabric_manager"].rules)
+# What these programs write to a system log is judged by rules of their own.
+DAEMONS = frozenset({"smartd", "mmfs"})
+DAEMON_RULES = LineRules(_TABLES["daemons"].rules)
 CONDITIONS = tuple(condition for table in _TABLES.values() for condition in table.conditions)

@@ -24,6 +24,13 @@ _COUNTS: Mapping[Field, str] = {
     142: "remapped_corrected",
     143: "remapped_uncorrected",
 }
+# Fields of nvmlEccSramErrorStatus_t: errors of the caches that were not corrected.
+_SRAM_COUNTS = {
+    "sram_parity": "volatileUncParity",
+    "sram_secded": "volatileUncSecDed",
+    "sram_parity_aggregate": "aggregateUncParity",
+    "sram_secded_aggregate": "aggregateUncSecDed",
+}
 _FLAGS: Mapping[Field, str] = {1: "ecc_enabled", 31: "retired_pending"}
 _FIELDS = (*_COUNTS, *_FLAGS)
 _NUMBERS = {
@@ -49,6 +56,7 @@ def read_slow(calls: Calls, handle: object) -> Values:
         "power_limit_w": scaled(limit, 1000),
         "remap_banks_exhausted": member(histogram, "none"),
         "sram_threshold_exceeded": as_flag(member(sram, "bThresholdExceeded")),
+        **{name: member(sram, field) for name, field in _SRAM_COUNTS.items()},
         "persistence": as_flag(calls.number("nvmlDeviceGetPersistenceMode", handle)),
         "processes": _processes(calls, handle),
         "graphics_processes": len(graphics) if isinstance(graphics, Sized) else None,
