@@ -16,7 +16,7 @@ from pathlib import Path
 from table import Row, arguments, row, show
 
 from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 
 # About a phase's event as it lies in the journal.
 BODY = b"x" * 200
@@ -57,8 +57,8 @@ class Feeder:
 async def through_the_thread(path: Path, events: int, in_flight: int) -> float:
     """Return acknowledged events a second."""
     feeder = Feeder(events)
-    JournalStore(path).close()
-    feeder.journal = journal = GroupCommit(lambda: JournalStore(path), feeder)
+    SqliteJournal(path).close()
+    feeder.journal = journal = GroupCommit(lambda: SqliteJournal(path), feeder)
     journal.start(0)
     began = time.perf_counter()
     for _ in range(in_flight):

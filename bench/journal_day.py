@@ -26,7 +26,7 @@ from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSt
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.group_commit import GroupCommit
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.clock import ControllerClock
@@ -129,12 +129,12 @@ class World:
 
     async def run(self, warmup_s: int, seconds: int) -> Measured:
         """Let the jobs train: for a while in which each node's mark is made, and measured."""
-        JournalStore(self.path).close()
-        history = JournalStore(self.path, read_only=True)
+        SqliteJournal(self.path).close()
+        history = SqliteJournal(self.path, read_only=True)
         fold = Fold(lambda _: self.core, history)
         clock = ControllerClock(0, 0, lambda: 0, lambda: self.now_ns)
         runtime = Runtime(fold, clock)
-        journal = GroupCommit(lambda: JournalStore(self.path), runtime)
+        journal = GroupCommit(lambda: SqliteJournal(self.path), runtime)
         journal.start(0)
         runtime.begin(Journaling(journal.append, journal.write), lambda _: None, 0)
         state = self.core.state

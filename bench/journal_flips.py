@@ -20,17 +20,23 @@ from scale_fleet import Bench, form
 from table import Row, show
 
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
 from everstep_controller.journal.codec import (
     UnreadableError,
     decode_event,
     encode,
     encode_actions,
 )
-from everstep_controller.journal.compaction import compact
-from everstep_controller.journal.damage import verify_log
-from everstep_controller.journal.schema import SchemaError
-from everstep_controller.journal.store import Announcement, JournalStore, Mark, StoredSnapshot
+from everstep_controller.journal.port import (
+    Announcement,
+    DamagedJournalError,
+    Mark,
+    StoredEvent,
+    StoredSnapshot,
+)
+from everstep_controller.journal.sqlite.compaction import compact
+from everstep_controller.journal.sqlite.damage import verify_log
+from everstep_controller.journal.sqlite.journal import SqliteJournal
+from everstep_controller.journal.sqlite.schema import SchemaError
 from everstep_controller.replay import compare
 from everstep_controller.runtime.fold import Fold
 
@@ -56,8 +62,8 @@ def write_journal(path: Path, *, killed: bool) -> Written:
     for number in range(_STEPS):
         bench.take(bench.step_of(number))
     rows = [StoredEvent(at, *_row(one)) for at, one in enumerate(bench.journal, start=1)]
-    store, core = JournalStore(path), Core()
-    reader = JournalStore(path, read_only=True)  # keeps the log from being removed
+    store, core = SqliteJournal(path), Core()
+    reader = SqliteJournal(path, read_only=True)  # keeps the log from being removed
     before: Loaded = {}
     for at, row in enumerate(rows):
         before = loaded(path) if killed and at == len(rows) - 1 else before
@@ -83,7 +89,7 @@ def _row(stored: StoredEvent) -> tuple[int, str, bytes]:
     return stored.now_ns, stored.kind, stored.body
 
 
-def _write_row(store: JournalStore, core: Core, row: StoredEvent, rows: list[StoredEvent]) -> None:
+def _write_row(store: SqliteJournal, core: Core, row: StoredEvent, rows: list[StoredEvent]) -> None:
     """Commit a row, what it led to, and now and then a snapshot of the state."""
     store.begin()
     store.append([row], [Mark(f"n{row.seq % _NODES}", f"outbox-{row.seq % _NODES}", row.seq)])
@@ -109,7 +115,7 @@ def _snapshots(rows: int) -> tuple[int, ...]:
 def loaded(path: Path) -> Loaded:
     """Return what a start, a replay and the list of events take from a journal."""
     verify_log(path)
-    store = JournalStore(path)
+    store = SqliteJournal(path)
     try:
         store.verify()
         fold = Fold(Core, store)

@@ -11,8 +11,8 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive
-from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import encode, kind_of
+from everstep_controller.journal.port import StoredEvent
 
 JOB = "train"
 RANKS_PER_NODE = 8

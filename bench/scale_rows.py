@@ -34,7 +34,6 @@ from everstep_controller.core.model.state import RollCall
 from everstep_controller.core.nodes import quorum
 from everstep_controller.core.vault.catalogue import News
 from everstep_controller.core.vault.messages import NodeHoldings
-from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import (
     decode_event,
     decode_state,
@@ -42,8 +41,9 @@ from everstep_controller.journal.codec import (
     encode_actions,
     kind_of,
 )
-from everstep_controller.journal.compaction import compact, prune_snapshots
-from everstep_controller.journal.store import JournalStore, Mark, StoredSnapshot
+from everstep_controller.journal.port import Mark, StoredEvent, StoredSnapshot
+from everstep_controller.journal.sqlite.compaction import compact, prune_snapshots
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.event_batches import BATCH_MAX
@@ -482,7 +482,7 @@ def journal(nodes: int) -> float:
     """
     bench = _running(nodes)
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
-        store = JournalStore(Path(folder) / "journal")
+        store = SqliteJournal(Path(folder) / "journal")
         state = encode(bench.core.state)
         for hour, rows in groupby(_steps_of_a_day(bench), lambda one: one.seq * _STEP_S // 3600):
             stored = list(rows)
@@ -515,7 +515,7 @@ def snapshots(nodes: int) -> float:
     del nodes
     most, week_ns = 0, 7 * _DAY_S * _S
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
-        store = JournalStore(Path(folder) / "journal")
+        store = SqliteJournal(Path(folder) / "journal")
         store.begin()
         for number in range(1, 21 * _DAY_S // _SNAPSHOT_S + 1):
             at_ns = number * _SNAPSHOT_S * _S

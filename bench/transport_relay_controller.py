@@ -85,9 +85,9 @@ class _Relay:
 async def serve(config: Path, port: int) -> None:
     """Serve until killed."""
     collect_garbage_seldom()
-    controller = Controller(load(ControllerConfig, config), Options(Core, judges=JUDGES))
+    controller = Controller.open(load(ControllerConfig, config), Options(Core, judges=JUDGES))
     await controller.start()
-    streams = controller._streams
+    streams = controller.parts.fleet.streams
     server = grpc.aio.server(options=SERVER_OPTIONS)
 
     async def connect(batches: AsyncIterator[bytes], context: Context) -> None:

@@ -63,8 +63,6 @@ class Liveness:
         # When the network said last that a probe could not reach a watched peer.
         self._unreachable_ns: dict[str, int] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        # Called once a second while no peer is heard.
-        self.on_nobody_heard: Callable[[], None] = lambda: None
 
     def hears_nobody(self) -> bool:
         """Return whether there are peers, and none is heard."""
@@ -75,8 +73,8 @@ class Liveness:
         self._socket = await PeerSocket.open(self._node, host, port)
         return self._socket.port
 
-    async def run(self) -> None:
-        """Probe the peers once a second until cancelled."""
+    async def run(self, on_nobody_heard: Callable[[], None] = lambda: None) -> None:
+        """Probe the peers once a second until cancelled; call back each time that none is heard."""
         peers = self._socket
         assert peers is not None, "it runs on the socket that open() makes"
         try:
@@ -89,7 +87,7 @@ class Liveness:
                 peers.drain()
                 self._report(self._suspicion.tick(boot_ns()))
                 if self.hears_nobody():
-                    self.on_nobody_heard()
+                    on_nobody_heard()
         except asyncio.CancelledError:
             # Not after a failure: then it runs again, on the same port.
             peers.close()

@@ -77,6 +77,14 @@ class Jobs(Protocol):
         """Tell the controller what this node holds; ``forgotten``: and who takes part in what."""
         ...
 
+    def on_halted(self) -> None:
+        """Have everybody who waits for the controller here read that it acts on nothing."""
+        ...
+
+    def on_away(self) -> None:
+        """The controller is away: who waits for its word looks again."""
+        ...
+
 
 class Peers(Protocol):
     """Port to the part that watches other nodes."""
@@ -238,6 +246,14 @@ class Orders:
             if said is not None:
                 logger.warning("ignored: %s of the controller: %s", said.kind, said.error)
                 self._to.record(record_of(said))
+
+    def on_halted(self) -> None:
+        """See Listener."""
+        self._to.jobs.on_halted()
+
+    def on_away(self) -> None:
+        """See Listener."""
+        self._to.jobs.on_away()
 
     def _dispatch(self, message: fleet_pb2.ControllerMessage) -> None:
         match message.WhichOneof("body"):

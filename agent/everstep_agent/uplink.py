@@ -82,6 +82,14 @@ class Listener(Protocol):
         """Take an order, a peer list, a question about a peer, or a vault directive."""
         ...
 
+    def on_halted(self) -> None:
+        """The controller acts on nothing, and has said why."""
+        ...
+
+    def on_away(self) -> None:
+        """No controller acts for this agent any more: look again without its word."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkSettings:
@@ -129,12 +137,10 @@ class Uplink:
         # Since when no controller acts for this agent: it is away, or says that it is halted.
         self._away_since_s: float | None = None
         self._heard_s = self._welcomed_s = 0.0
-        self.on_away: Callable[[], None] = lambda: None
         # Why the controller acts on nothing; "" while it does, and while there is no stream.
         self.halted = ""
         # A controller is connected that acts.
         self._guided = False
-        self.on_halted: Callable[[], None] = lambda: None
         outbox.on_record(self._wake.set)
 
     def vault_report(self, report: fleet_pb2.VaultReport) -> None:
@@ -208,7 +214,7 @@ class Uplink:
                 self._lose_guidance()
             # Not where the agent ends: then nobody is left to look again.
             if left:
-                self.on_away()
+                listener.on_away()
             if good:
                 said = ""
                 self._backoff.reset()
@@ -307,7 +313,7 @@ class Uplink:
         elif kind == "ping":
             self._pong(message.ping)
         elif kind == "halted":
-            self._halt(message.halted)
+            self._halt(message.halted, listener)
         else:
             listener.on_message(message)
 
@@ -319,17 +325,17 @@ class Uplink:
         else:
             self._say_first(AgentMessage(pong=to_wire(pong, fleet_pb2.Pong)))
 
-    def _halt(self, message: fleet_pb2.Halted) -> None:
+    def _halt(self, message: fleet_pb2.Halted, listener: Listener) -> None:
         try:
             self.halted = from_wire(Halted, message).reason
         except WireError as error:
             logger.warning("ignored: word of a halt: %s", error)
         else:
             logger.warning("the controller acts on nothing: %s", self.halted)
-            self.on_halted()
+            listener.on_halted()
             if self._guided:
                 self._lose_guidance()
-                self.on_away()
+                listener.on_away()
 
     def _lose_guidance(self) -> None:
         """From now on no controller acts; where none did before, that lasts on."""

@@ -42,7 +42,7 @@ async def controlling(folder: Path) -> AsyncIterator[grpc.aio.Channel]:
     config = ControllerConfig(
         listen=address, metrics="", journal=folder / "journal.sqlite", judge_interval_s=1.0
     )
-    running = Controller(config, Options(Core))
+    running = Controller.open(config, Options(Core))
     await running.start()
     try:
         async with aio_channel(address, TlsSettings()) as channel:

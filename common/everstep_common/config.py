@@ -1,7 +1,8 @@
 """Configuration loader: one TOML file to one frozen dataclass, with every mistake reported at once.
 
 A field of a configuration is documented where it stands, with ``setting(default, help=…, unit=…)``;
-nested dataclasses are tables. A ``duration`` is a key in seconds for a field in nanoseconds.
+nested dataclasses are tables. A ``duration`` is a key in seconds for a field in nanoseconds. A
+``CredentialFile`` is the path of a file with a secret, of which a configuration has nothing else.
 ``problems()`` of the whole configuration says what else is wrong with its values, one ``key:
 sentence`` each, keys inside tables dotted.
 """
@@ -18,6 +19,7 @@ from dataclasses import MISSING
 from enum import Enum
 from pathlib import Path
 
+from everstep_common.credential_file import CredentialFile
 from everstep_common.setting import Declared, declared, nanoseconds, seconds
 from everstep_common.setting import setting as setting  # where configurations import it from
 
@@ -73,6 +75,8 @@ class _Key:
 
     def problem(self, value: typing.Any) -> str:  # noqa: ANN401 - whatever stood in a file
         """Return what is wrong with a value of the right type; empty for nothing."""
+        if isinstance(value, CredentialFile):
+            return value.problem()
         broken = self.declared.bounds.problem(value)
         try:
             self.of_field(value)
@@ -190,7 +194,7 @@ def _placed(key: str, prefix: str) -> str:
 def _dotted(kind: object, prefix: str) -> Iterator[str]:
     """Yield the keys of a table and of the tables in it; those of a list of tables have no name."""
     kind = _without_none(kind)
-    if not isinstance(kind, type) or not dataclasses.is_dataclass(kind):
+    if not isinstance(kind, type) or not _is_table(kind):
         return
     for name, key in _keys_of(kind).items():
         yield prefix + name
@@ -205,7 +209,7 @@ def _value(
     keys: _Keys,
 ) -> object:
     kind = _without_none(kind)
-    if dataclasses.is_dataclass(kind) and isinstance(value, dict):
+    if _is_table(kind) and isinstance(value, dict):
         return _table(typing.cast("type[object]", kind), value, path + ".", problems, keys)
     if typing.get_origin(kind) is tuple and isinstance(value, list):
         inner = typing.get_args(kind)[0]
@@ -218,13 +222,17 @@ def _value(
         return {name: converted for name, converted in values.items() if converted is not None}
     converted = _scalar(kind, value)
     if converted is None:
-        problems.append(f"{path}: expected {describe_type(kind)}, got {value!r}")
+        # Where a secret belongs, whatever stands in its place may be one.
+        got = "" if kind is CredentialFile else f", got {value!r}"
+        problems.append(f"{path}: expected {describe_type(kind)}{got}")
     return converted
 
 
 def _scalar(kind: object, value: object) -> object | None:
     if kind is Path and isinstance(value, str):
         return Path(value)
+    if kind is CredentialFile:
+        return CredentialFile(Path(value)) if isinstance(value, str) else None
     if kind is float and type(value) is int:
         return _as_float(value)
     if isinstance(kind, type) and issubclass(kind, Enum):
@@ -249,6 +257,10 @@ def _without_none(kind: typing.Any) -> typing.Any:  # noqa: ANN401
     return inner
 
 
+def _is_table(kind: object) -> bool:
+    return dataclasses.is_dataclass(kind) and kind is not CredentialFile
+
+
 def describe_type(kind: typing.Any) -> str:  # noqa: ANN401
     """Return a type in an operator's words."""
     kind = _without_none(kind)
@@ -258,7 +270,9 @@ def describe_type(kind: typing.Any) -> str:  # noqa: ANN401
         return f"a table, each value {describe_type(typing.get_args(kind)[1])}"
     if isinstance(kind, type) and issubclass(kind, Enum):
         return "one of " + ", ".join(repr(member.value) for member in kind)
-    if dataclasses.is_dataclass(kind):
+    if kind is CredentialFile:
+        return "the path of a file with a secret"
+    if _is_table(kind):
         return "a table"
     words = {int: "a whole number", float: "a number", bool: "true or false", Path: "a path"}
     return words.get(kind, "a string")
@@ -279,7 +293,7 @@ def document(kind: type, prefix: str = "") -> Iterator[SettingDoc]:
     """Yield every key of a configuration, tables flattened to dotted keys."""
     for name, key in _keys_of(kind).items():
         hint = _without_none(key.kind)
-        if dataclasses.is_dataclass(hint):
+        if _is_table(hint):
             yield from document(typing.cast("type", hint), f"{prefix}{name}.")
             continue
         yield SettingDoc(

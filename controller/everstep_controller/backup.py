@@ -9,8 +9,8 @@ from pathlib import Path
 from pwd import getpwuid
 
 from everstep_controller.config import ControllerConfig
-from everstep_controller.journal.checksums import DamagedJournalError
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.port import DamagedJournalError
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 
 # Of the copy's name: the cluster file that belongs to it.
 _CLUSTER = ".cluster"
@@ -115,7 +115,7 @@ def _copy(journal: Path, to: Path) -> None:
 
 def _verify(copy: Path) -> int:
     """Read all of a copy; return its newest event. Raises DamagedJournalError."""
-    with closing(JournalStore(copy, read_only=True)) as store:
+    with closing(SqliteJournal(copy, read_only=True)) as store:
         store.verify(whole=True)
         return store.last()[0]
 

@@ -18,14 +18,14 @@ from everstep_common.systemd import notify, watchdog_interval_s
 from everstep_common.version import VERSION
 from everstep_controller import backup, replay
 from everstep_controller.api.server import ListenError
+from everstep_controller.assembly.foundation import journal_backend
 from everstep_controller.config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.journal.checksums import DamagedJournalError
 from everstep_controller.journal.codec import UnreadableError
-from everstep_controller.journal.damage import ForeignLogError
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.journal.schema import SchemaError
-from everstep_controller.journal.store import JournalLock, JournalLockedError
+from everstep_controller.journal.port import DamagedJournalError, JournalLockedError
+from everstep_controller.journal.sqlite.damage import ForeignLogError
+from everstep_controller.journal.sqlite.schema import SchemaError
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
 from everstep_proto.local.address import socket_path
@@ -162,8 +162,7 @@ def _replay(arguments: Sequence[str]) -> int:
 
 def _serve(config: ControllerConfig, options: Options) -> int:
     try:
-        config.journal.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with JournalLock(config.journal):
+        with journal_backend(config).lock():
             asyncio.run(_run(config, options))
     except _TOLD_AS_THEY_ARE as error:
         logger.error("%s", error)
@@ -198,7 +197,7 @@ async def _run(config: ControllerConfig, options: Options) -> None:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
         loop.add_signal_handler(signal.SIGINT, stop.set)
     collect_garbage_seldom()
-    controller = Controller(config, options)
+    controller = Controller.open(config, options)
     await controller.start()
     logger.info(
         "version %s, term %d, listening %s, metrics on port %d, journal %s",

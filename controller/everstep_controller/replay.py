@@ -6,15 +6,14 @@ from pathlib import Path
 
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import JournaledEvent
-from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import (
     UnreadableError,
     decode_actions,
     decode_state,
     encode,
 )
-from everstep_controller.journal.damage import verify_log
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.port import JournalReader, StoredEvent
+from everstep_controller.journal.sqlite.journal import SqliteBackend
 from everstep_controller.runtime.fold import CoreFactory, Deciding, events_taken
 
 
@@ -36,7 +35,7 @@ class Comparison:
     differences: tuple[Difference, ...]
 
 
-def compare(store: JournalStore, core_factory: CoreFactory) -> Comparison:
+def compare(store: JournalReader, core_factory: CoreFactory) -> Comparison:
     """Fold everything that is kept. Raises UnreadableError."""
     first = store.oldest_snapshot()
     complete = first is None or next(iter(store.events(0, 1)), None) is not None
@@ -83,8 +82,9 @@ def replay(path: Path, core_factory: CoreFactory) -> Comparison:
     """Replay the journal in a file. Raises UnreadableError, DamagedJournalError, SchemaError."""
     if not path.exists():
         raise UnreadableError(f"{path}: no such journal")
-    verify_log(path)
-    store = JournalStore(path, read_only=True)
+    backend = SqliteBackend(path)
+    backend.verify()
+    store = backend.open_reader()
     try:
         return compare(store, core_factory)
     finally:

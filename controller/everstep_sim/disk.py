@@ -3,18 +3,22 @@
 import random
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from everstep_common.version import VERSION
 from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
 from everstep_controller.journal.codec import UnreadableError, encode, kind_of
-from everstep_controller.journal.compaction import probe
-from everstep_controller.journal.damage import verify_log
-from everstep_controller.journal.schema import SchemaError
-from everstep_controller.journal.store import JournalStore, StoredSnapshot
+from everstep_controller.journal.port import (
+    DamagedJournalError,
+    JournalWriteError,
+    StoredEvent,
+    StoredSnapshot,
+)
+from everstep_controller.journal.sqlite.damage import verify_log
+from everstep_controller.journal.sqlite.journal import SqliteJournal
+from everstep_controller.journal.sqlite.schema import SchemaError
 from everstep_controller.runtime.fold import Fold
 
 # What a start says of a file that it does not load.
@@ -29,13 +33,13 @@ _IN_EVENTS = (b'"sequence":', b'"generation":', b'"node":"', b'"at_ns":')
 _ANYWHERE = 0.3
 
 
-class _Store(JournalStore):
+class _Store(SqliteJournal):
     """The journal's file on a disk that fails while it writes."""
 
     fails = False
 
     def commit(self) -> None:
-        """See JournalStore. Raises sqlite3.OperationalError, as where the disk has an error."""
+        """See SqliteJournal. Raises sqlite3.OperationalError, as where the disk has an error."""
         if self.fails:
             raise sqlite3.OperationalError("disk I/O error")
         super().commit()
@@ -82,11 +86,9 @@ class JournalDisk:
             return False
         seq = store.last()[0] + 1
         try:
-            store.begin()
-            store.append([StoredEvent(seq, now_ns, kind_of(event), encode(event))], [])
-            store.commit()
-        except sqlite3.Error:
-            store.rollback()
+            with store.transaction():
+                store.append([StoredEvent(seq, now_ns, kind_of(event), encode(event))], [])
+        except JournalWriteError:
             self.full = True
             self.refused += 1
             return False
@@ -98,9 +100,8 @@ class JournalDisk:
         if not self.full:
             return False
         try:
-            probe(store)
-        except sqlite3.Error:
-            store.rollback()
+            store.probe()
+        except JournalWriteError:
             return False
         self.full = False
         return True
@@ -111,12 +112,11 @@ class JournalDisk:
         seq = store.last()[0]
         if seq % _SNAPSHOT_EVERY or self.full:
             return
-        try:
-            store.begin()
+        with (
+            suppress(JournalWriteError),
+            store.transaction(),
+        ):  # it is tried again after as many events
             store.save_snapshot(StoredSnapshot(seq, now_ns, VERSION, encode(core.state)))
-            store.commit()
-        except sqlite3.Error:
-            store.rollback()  # it is tried again after as many events
 
     def close(self) -> None:
         """End the process that has it open."""

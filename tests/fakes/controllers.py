@@ -54,7 +54,7 @@ async def controller(
     settings = replace(config(folder, tls), drivers=drivers or DriversConfig())
     if tls is not None:
         settings = replace(settings, listen="localhost:0")
-    running = Controller(
+    running = Controller.open(
         settings, Options(core, recover_by, wall_ns=wall_ns, boot_id=boot[0], boot_ns=boot[1])
     )
     await running.start()

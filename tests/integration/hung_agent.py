@@ -29,6 +29,12 @@ class Nobody:
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
         """See Listener."""
 
+    def on_halted(self) -> None:
+        """See Listener."""
+
+    def on_away(self) -> None:
+        """See Listener."""
+
 
 async def main(port: int, secret: Path) -> None:
     """Keep a stream open until SIGTERM."""

@@ -40,10 +40,12 @@ def apply(
     holds: dict[str, dict[str, object]], wanted: dict[str, dict[str, object]]
 ) -> dict[str, object]:
     """Withhold or free what is wanted; leave alone what others hold."""
-    failures = {}
+    failures, unmanaged = {}, []
     for node, one in wanted.items():
         if node == "unknown":
             failures[node] = "Invalid node name specified"
+        elif node == "elsewhere":
+            unmanaged.append(node)
         elif node in holds and not holds[node]["ours"]:
             continue
         elif one["withheld"]:
@@ -51,8 +53,9 @@ def apply(
         else:
             holds.pop(node, None)
     return {
-        "now": {node: holds.get(node) for node in wanted if node not in failures},
+        "now": {node: holds.get(node) for node in wanted if node not in {*failures, *unmanaged}},
         "failures": failures,
+        "unmanaged": unmanaged,
     }
 
 

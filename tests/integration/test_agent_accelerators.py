@@ -26,8 +26,9 @@ from everstep_agent.probes.accelerators.hygon import HygonProbe
 from everstep_agent.probes.accelerators.probe import AcceleratorProbe
 from everstep_agent.probes.accelerators.text import UnreadableOutputError
 from everstep_agent.probes.accelerators.tool import Tool, ToolError, ToolHangError
+from everstep_agent.probes.accelerators.vendors import accelerator_probes
 from everstep_agent.probes.accelerators.xpu_smi import XpuSmiProbe
-from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
+from everstep_agent.sources.accelerators import AcceleratorSources
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from fakes.accelerator_tools import FakeTool, amdgpu
@@ -340,9 +341,8 @@ class _Node:
         findings = Findings(FindingBook(CONDITIONS), lambda _: None, lambda _: None, lambda: _NOW)
         self.book = findings.book
         sources = AcceleratorSources(
-            probes, self.view, AcceleratorLimits(), Counters(), lambda: _NOW
+            probes, self.view, AcceleratorLimits(), Counters(), lambda: _NOW, self._count
         )
-        sources.on_changed = self._count
         self.watch = Watch(sources.sources(), findings)
 
     def _count(self) -> None:

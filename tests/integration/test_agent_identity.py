@@ -104,7 +104,7 @@ def test_one_that_is_just_away_keeps_its_name_and_one_that_stays_away_loses_it(
     settings = replace(settings, core=replace(settings.core, agent_return_ns=2_000_000_000))
 
     async def scenario() -> tuple[str, str, str]:
-        running = Controller(settings, Options(Core))
+        running = Controller.open(settings, Options(Core))
         await running.start()
         try:
             async with agent_stream(running.port, "node-1") as first:
@@ -187,7 +187,7 @@ def test_a_recovery_goes_on_in_the_cluster_of_its_agents(
             return (await agent.hello()).cluster_id
 
     async def recovered(cluster: str) -> str:
-        running = Controller(settings, Options(Core, recover_by="ann"))
+        running = Controller.open(settings, Options(Core, recover_by="ann"))
         await running.start()
         try:
             async with agent_stream(running.port, "node-1") as agent:
@@ -302,6 +302,12 @@ class _Listener:
     """Listener that needs to hear nothing."""
 
     def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
+        pass
+
+    def on_halted(self) -> None:
+        pass
+
+    def on_away(self) -> None:
         pass
 
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:

@@ -50,6 +50,10 @@ class Recorder:
     peers: list[str] = field(default_factory=list)
     told: list[str] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
+    halts: int = 0
+    # Asked each time that no controller acts any more; its answers.
+    when_away: Callable[[], bool] = lambda: True
+    away: list[bool] = field(default_factory=list)
 
     def on_order(self, order: JobOrder) -> None:
         self.orders.append(order.id)
@@ -76,6 +80,12 @@ class Recorder:
         self.connected += 1
         self.forgotten.append(forgotten)
 
+    def on_halted(self) -> None:
+        self.halts += 1
+
+    def on_away(self) -> None:
+        self.away.append(self.when_away())
+
     def watch(self, peers: PeerList) -> None:
         self.peers = [peer.node for peer in peers.peers]
 
@@ -98,7 +108,7 @@ class Rig:
         )
         backoff = backoff or Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
         self.uplink = Uplink(settings, self.outbox, _STAMP, backoff)
-        self.done = Recorder()
+        self.done = Recorder(when_away=lambda: self.uplink.connected)
         self.checks = 0
         targets = OrderTargets(
             self.done,
@@ -293,10 +303,10 @@ def test_a_controller_that_falls_silent_is_connected_to_anew() -> None:
 
 def test_whoever_waits_for_the_controllers_word_hears_when_its_stream_ends() -> None:
     async def scenario() -> None:
-        fleet, connected = TinyFleet(), list[bool]()
+        fleet = TinyFleet()
         async with serving(fleet) as served:
             rig = Rig(served.port)
-            rig.uplink.on_away = lambda: connected.append(rig.uplink.connected)
+            connected = rig.done.away
             async with _running(rig):
                 await served.until(lambda: rig.uplink.connected)
                 assert connected == []
@@ -324,16 +334,16 @@ def test_a_renewed_stream_says_hello_again() -> None:
 
 def test_a_controller_that_halts_is_away_until_a_stream_on_which_it_acts() -> None:
     async def scenario() -> None:
-        fleet, away = TinyFleet(), list[bool]()
+        fleet = TinyFleet()
         async with serving(fleet):
             rig = Rig(fleet.port)
-            rig.uplink.on_away = lambda: away.append(rig.uplink.connected)
+            away = rig.done.away
             async with _running(rig):
                 await fleet.until(lambda: rig.uplink.connected)
                 assert rig.uplink.away_s() == 0
                 fleet.halt("this journal is old")
                 await fleet.until(lambda: rig.uplink.away_s() > 0.1)
-                assert (rig.uplink.connected, away) == (True, [True])
+                assert (rig.uplink.connected, away, rig.done.halts) == (True, [True], 1)
                 # It still is on the next stream, where the absence goes on.
                 fleet.halted = "rebuilding"
                 rig.uplink.renew_if_halted()

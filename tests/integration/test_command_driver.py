@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
-from everstep_controller.drivers.drivers import CommandDriver
+from everstep_controller.drivers.command import CommandDriver
 from everstep_controller.drivers.port import DriverError
 
 PROGRAM = Path(__file__).with_name("isolation_program.py")
@@ -32,6 +32,7 @@ def test_it_withholds_frees_and_reads_and_leaves_alone_what_others_hold(tmp_path
             WantedIsolation("n1", ("automation",), "automation: Xid 79"),
             WantedIsolation("n2"),
             WantedIsolation("unknown"),
+            WantedIsolation("elsewhere", ("operator",), "operator: ann: a fan"),
         ]
         applied = await site.apply(wanted)
         assert applied.now == {
@@ -40,6 +41,7 @@ def test_it_withholds_frees_and_reads_and_leaves_alone_what_others_hold(tmp_path
             "n2": Hold("ann: cables", ours=False),
         }
         assert applied.failures == {"unknown": "Invalid node name specified"}
+        assert applied.unmanaged == {"elsewhere"}
         assert (await site.apply([WantedIsolation("n0")])).now == {"n0": None}
         view = await site.read()
         assert {node: hold.ours for node, hold in view.holds.items()} == {"n1": True, "n2": False}

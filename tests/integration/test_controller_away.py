@@ -9,7 +9,7 @@ import pytest
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.events import ControllerStalled, ControllerStarted, JournaledEvent
 from everstep_controller.journal.codec import decode_event
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import agent_stream, stamp
 from fakes.controllers import controller
@@ -22,7 +22,7 @@ _S = 1_000_000_000
 
 
 def _events(folder: Path) -> list[JournaledEvent]:
-    store = JournalStore(folder / "journal.sqlite", read_only=True)
+    store = SqliteJournal(folder / "journal.sqlite", read_only=True)
     found = [decode_event(stored.kind, stored.body) for stored in store.events(0)]
     store.close()
     return found

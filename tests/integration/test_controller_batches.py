@@ -16,7 +16,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.journal.codec import encode
 from everstep_controller.journal.group_commit import GroupCommit, Write
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.fold import CoreFactory, Fold
 from everstep_controller.runtime.runtime import Journaling, Runtime
@@ -39,13 +39,13 @@ class Daemon:
 
     def __init__(self, path: Path, core: CoreFactory = Core) -> None:
         self.path = path
-        JournalStore(path).close()
-        self._history = JournalStore(path, read_only=True)
+        SqliteJournal(path).close()
+        self._history = SqliteJournal(path, read_only=True)
         self.fold = Fold(core, self._history)
         recorded = self._history.last_decision()
         self.unrecorded = [taken for taken in self.fold.replay() if taken.seq > recorded]
         self.runtime = Runtime(self.fold, ControllerClock(1))
-        self.journal = GroupCommit(lambda: JournalStore(path), self.runtime)
+        self.journal = GroupCommit(lambda: SqliteJournal(path), self.runtime)
         self.journal.start(self._history.last()[0])
         # So many writes of decisions reach the journal before it is killed.
         self.writes_left = 10**9
@@ -86,7 +86,7 @@ def test_what_comes_in_one_pass_of_the_loop_is_one_row_and_is_folded_again(tmp_p
         kinds = await daemon.stop()
         assert kinds[-1] == "EventBatch"
         assert len(kinds) == 1 + len(_NODES) + 1
-        store = JournalStore(tmp_path / "j", read_only=True)
+        store = SqliteJournal(tmp_path / "j", read_only=True)
         fold = Fold(Core, store)
         assert [len(each_event(taken.event)) for taken in fold.replay()][-1] == 15
         assert encode(fold.state) == state
@@ -157,7 +157,7 @@ def _silent(fold: Fold) -> set[str]:
 
 def _cut(path: Path, through: int) -> None:
     """Take the newest events out of a journal, and its chain back to the one before them."""
-    store = JournalStore(path)
+    store = SqliteJournal(path)
     ((link,),) = store.query("SELECT link FROM event WHERE seq = ?", (through,))
     store.execute("DELETE FROM event WHERE seq > ?", (through,))
     store.execute(
@@ -168,7 +168,7 @@ def _cut(path: Path, through: int) -> None:
 
 
 def _rejections(path: Path) -> dict[int, tuple[int, ...] | None]:
-    store = JournalStore(path, read_only=True)
+    store = SqliteJournal(path, read_only=True)
     found = store.rejections()
     store.close()
     return found

@@ -6,7 +6,8 @@ from pathlib import Path
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import ControllerStarted, NodeConnected, NodeDisconnected
 from everstep_controller.journal.group_commit import GroupCommit
-from everstep_controller.journal.store import JournalStore, Mark
+from everstep_controller.journal.port import Mark
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.fold import Fold
 from everstep_controller.runtime.housekeeping import Housekeeping, Retention
@@ -18,19 +19,19 @@ class Kept:
 
     def __init__(self, path: Path, now_ns: int) -> None:
         self.path = path
-        JournalStore(path).close()
-        history = JournalStore(path, read_only=True)
+        SqliteJournal(path).close()
+        history = SqliteJournal(path, read_only=True)
         self.runtime = Runtime(Fold(Core, history), ControllerClock(now_ns))
-        self.journal = GroupCommit(lambda: JournalStore(path), self.runtime)
+        self.journal = GroupCommit(lambda: SqliteJournal(path), self.runtime)
         self.journal.start(history.last()[0])
         self.runtime.begin(Journaling(self.journal.append, self.journal.write), lambda _: None, 0)
         self.upkeep = Housekeeping(self.runtime, self.journal, Retention(7.0, 90.0))
         self._history = history
 
-    async def stop(self) -> JournalStore:
+    async def stop(self) -> SqliteJournal:
         await self.journal.stop()
         self._history.close()
-        return JournalStore(self.path, read_only=True)
+        return SqliteJournal(self.path, read_only=True)
 
 
 def hello(outbox: str) -> NodeConnected:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import cast
 
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.drivers.drivers import CommandDriverConfig, DriversConfig
+from everstep_controller.drivers.command import CommandDriverConfig
+from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
@@ -62,7 +63,7 @@ async def until(holds: Callable[[], bool]) -> None:
 def make_controller(folder: Path, site: Site) -> Controller:
     command = CommandDriverConfig(argv=site.argv)
     drivers = DriversConfig(read_interval_s=0.2, command=command)
-    return Controller(replace(config(folder), drivers=drivers), Options(Core, ""))
+    return Controller.open(replace(config(folder), drivers=drivers), Options(Core, ""))
 
 
 def test_claims_reach_the_scheduler_and_what_others_drain_takes_no_ranks(tmp_path: Path) -> None:

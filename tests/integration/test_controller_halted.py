@@ -18,9 +18,9 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs.progress_rows import ProgressRows, Reporters
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal import codec
-from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.group_commit import GroupCommit
-from everstep_controller.journal.store import JournalStore, Mark
+from everstep_controller.journal.port import Mark, StoredEvent
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.fold import Fold
@@ -60,10 +60,10 @@ class _Acks:
 
 async def _halt_before_a_record(path: Path) -> list[int]:
     """Have a record journaled right behind the Hello that halts; return what is acknowledged."""
-    JournalStore(path).close()
-    history = JournalStore(path, read_only=True)
+    SqliteJournal(path).close()
+    history = SqliteJournal(path, read_only=True)
     runtime = Runtime(Fold(Core, history), ControllerClock(1))
-    journal = GroupCommit(lambda: JournalStore(path), runtime)
+    journal = GroupCommit(lambda: SqliteJournal(path), runtime)
     journal.start(0)
     runtime.begin(Journaling(journal.append, journal.write), lambda _: None, 0)
     acks = _Acks()
@@ -91,7 +91,7 @@ async def _halt_before_a_record(path: Path) -> list[int]:
 def test_a_record_behind_the_hello_that_halts_is_kept_by_its_agent(tmp_path: Path) -> None:
     path = tmp_path / "journal.sqlite"
     assert asyncio.run(_halt_before_a_record(path)) == [1]
-    store = JournalStore(path, read_only=True)
+    store = SqliteJournal(path, read_only=True)
     assert store.marks() == {"outbox-node-1": 1}
     assert len(list(store.events(0))) == 7
     store.close()
@@ -112,7 +112,7 @@ def _exits() -> RanksExited:
 def test_one_that_was_killed_before_it_wrote_that_down_knows_it_after_the_start(
     tmp_path: Path, records: tuple[Event, ...]
 ) -> None:
-    store = JournalStore(tmp_path / "journal.sqlite")
+    store = SqliteJournal(tmp_path / "journal.sqlite")
     strangers = _hello("node-3", term=9), _hello("node-2", term=9)
     events = (ControllerStarted("1"), _hello("node-1"), _record(1), strangers[0])
     behind = (strangers[1], *records)

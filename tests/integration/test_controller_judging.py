@@ -17,7 +17,7 @@ from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import decode_event
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.judging.judge import Judge, NodeEvidence, Ruling
 from everstep_controller.judging.sample_stream import SAMPLES_MISSING, SampleStreamJudge
 from everstep_controller.judging.view import FleetView
@@ -97,7 +97,7 @@ async def judging_controller(
 ) -> AsyncIterator[Controller]:
     """Run a controller that judges often."""
     quick = replace(config(folder), judge_interval_s=_JUDGE_S)
-    running = Controller(quick, Options(Core, judges=judges))
+    running = Controller.open(quick, Options(Core, judges=judges))
     await running.start()
     try:
         yield running
@@ -135,7 +135,7 @@ async def agents(
 
 def verdicts(folder: Path) -> Iterator[events.VerdictChanged]:
     """Yield the verdicts in the journal."""
-    store = JournalStore(folder / "journal.sqlite", read_only=True)
+    store = SqliteJournal(folder / "journal.sqlite", read_only=True)
     try:
         for stored in store.events(0):
             event = decode_event(stored.kind, stored.body)

@@ -16,9 +16,9 @@ import pytest
 from everstep_common.reports import FindingRaised
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import Reported
-from everstep_controller.journal.checksums import StoredEvent
 from everstep_controller.journal.codec import decode_event
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.port import StoredEvent
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.replay import replay
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller_command, environment, start_controller
@@ -50,7 +50,7 @@ async def stream_until(port: int, first: int, acknowledged: int) -> tuple[int, i
 
 
 def journaled(folder: Path) -> list[int]:
-    store = JournalStore(folder / "journal.sqlite", read_only=True)
+    store = SqliteJournal(folder / "journal.sqlite", read_only=True)
     events = [decode_event(stored.kind, stored.body) for stored in store.events(0)]
     store.close()
     found = [event for event in events if isinstance(event, Reported)]
@@ -150,7 +150,7 @@ def test_a_backup_of_a_running_journal_takes_nothing_from_it(tmp_path: Path) -> 
         "copy.sqlite",
         "copy.sqlite.cluster",
     ]
-    with contextlib.closing(JournalStore(copy, read_only=True)) as store:
+    with contextlib.closing(SqliteJournal(copy, read_only=True)) as store:
         store.verify(whole=True)
         assert {one.kind for one in store.events(0)} >= {"ControllerStarted"}
 
@@ -223,7 +223,7 @@ def test_a_port_of_the_metrics_that_somebody_uses_is_named_and_begins_no_term(
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         assert f"metrics: {address} cannot be listened on" in refused_start(tmp_path, address)
-    store = JournalStore(tmp_path / "journal.sqlite", read_only=True)
+    store = SqliteJournal(tmp_path / "journal.sqlite", read_only=True)
     assert store.last() == (0, 0)
     store.close()
 
@@ -246,7 +246,7 @@ def _garble_an_event(journal: Path) -> None:
 
 def _name_an_unknown_event(journal: Path) -> None:
     """As a newer version would that knows more events."""
-    store = JournalStore(journal)
+    store = SqliteJournal(journal)
     store.append([StoredEvent(store.last()[0] + 1, store.last()[1], "OfTomorrow", b"{}")], ())
     store.close()
 

@@ -12,7 +12,7 @@ from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child
 from everstep_controller.core.events import NodeConnected
 from everstep_controller.journal.codec import decode_actions, decode_event
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
@@ -110,7 +110,7 @@ def hellos(fleet: RealFleet) -> set[str]:
 
 def since_start(fleet: RealFleet) -> list[object]:
     """Return the events since the controller was started last."""
-    store = JournalStore(fleet.journal, read_only=True)
+    store = SqliteJournal(fleet.journal, read_only=True)
     stored = list(store.events(0))
     store.close()
     begun = max(event.seq for event in stored if event.kind == "ControllerStarted")
@@ -119,7 +119,7 @@ def since_start(fleet: RealFleet) -> list[object]:
 
 def told(fleet: RealFleet) -> list[object]:
     """Return what was decided for nodes, and which records were taken, since the last start."""
-    store = JournalStore(fleet.journal, read_only=True)
+    store = SqliteJournal(fleet.journal, read_only=True)
     begun = max(event.seq for event in store.events(0) if event.kind == "ControllerStarted")
     actions = [a for body in store.decisions(begun).values() for a in decode_actions(body)]
     store.close()

@@ -309,6 +309,12 @@ class Deaf:
     def on_welcome(self, welcome: fleet_pb2.Welcome, forgotten: bool) -> None:
         pass
 
+    def on_halted(self) -> None:
+        pass
+
+    def on_away(self) -> None:
+        pass
+
     def on_message(self, message: fleet_pb2.ControllerMessage) -> None:
         if message.order.HasField("start_generation"):
             self._heard.append(len(message.order.start_generation.sources))
@@ -351,7 +357,7 @@ def test_an_order_of_more_than_four_mebibytes_reaches_its_agent_and_a_longer_one
         async with controller(tmp_path) as running, uplink(running.port, heard) as (outbox, up):
             outbox.record(fleet_pb2.Record(job="train", launcher_joined=joined()))
             await eventually(lambda: bool(up.streams) and not outbox.counts.waiting)
-            session = running._sessions.of("node-1")
+            session = running.parts.fleet.sessions.of("node-1")
             assert session is not None
             session.send(order(20_000))
             session.send(order(200_000))

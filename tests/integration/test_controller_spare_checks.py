@@ -28,7 +28,7 @@ async def _training(
 ) -> AsyncIterator[tuple[AgentStream, "admin_pb2_grpc.AdminAsyncStub"]]:
     """Run a job on two nodes, with a controller that checks who waits five times a second."""
     core = Settings(mode=Mode.ENFORCE, spare_check_interval_ns=200_000_000)
-    running = Controller(replace(config(folder), core=core), Options(Core, ""))
+    running = Controller.open(replace(config(folder), core=core), Options(Core, ""))
     await running.start()
     try:
         async with AsyncExitStack() as stack:

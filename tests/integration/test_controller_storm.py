@@ -10,7 +10,7 @@ import pytest
 from everstep_cli.demo import reaper
 from everstep_controller.core.actions import StartGeneration
 from everstep_controller.journal.codec import decode_actions
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 STEPS = 300
@@ -77,7 +77,7 @@ def _judge(fleet: RealFleet, steps: int) -> None:
 
 def _plans(fleet: RealFleet) -> dict[int, dict[str, set[str]]]:
     """Return what was ordered of each generation, by node; the term of an order may differ."""
-    store = JournalStore(fleet.journal, read_only=True)
+    store = SqliteJournal(fleet.journal, read_only=True)
     found: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
     for body in store.decisions(0).values():
         for action in decode_actions(body):

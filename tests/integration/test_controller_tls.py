@@ -205,7 +205,9 @@ def test_a_stream_whose_certificate_counts_no_more_ends_and_its_node_is_not_sile
     replaced: str, tmp_path: Path
 ) -> None:
     async def act(running: Controller, authority: Authority) -> None:
-        watch = StreamCertificates(running._sessions, tmp_path / "ca.pem", now_s=lambda: now_s[0])
+        watch = StreamCertificates(
+            running.parts.fleet.sessions, tmp_path / "ca.pem", now_s=lambda: now_s[0]
+        )
         now_s, ends = [datetime.now(UTC).timestamp()], datetime.now(UTC) + timedelta(seconds=600)
         await watch.end_stale_streams()
         tls = authority.issue("node-1", "agent", ends=ends)
@@ -238,7 +240,7 @@ def test_a_stream_whose_certificate_counts_no_more_ends_and_its_node_is_not_sile
 
 def test_who_keeps_the_channel_gets_no_other_stream_on_it(tmp_path: Path) -> None:
     async def act(running: Controller, authority: Authority) -> None:
-        watch = running._certificates
+        watch = running.parts.fleet.certificates
         assert watch is not None
         tls = authority.issue("node-1", "agent")
         async with aio_channel(f"localhost:{running.port}", tls) as channel:
@@ -270,7 +272,9 @@ def test_an_agent_that_does_not_come_again_is_a_silent_node(tmp_path: Path) -> N
         async with agent_stream(running.port, "node-1", tls) as agent:
             await agent.healthy()
             renew_authority(tmp_path)
-            await StreamCertificates(running._sessions, tmp_path / "ca.pem").end_stale_streams()
+            await StreamCertificates(
+                running.parts.fleet.sessions, tmp_path / "ca.pem"
+            ).end_stale_streams()
             await agent.end()
             assert running.runtime.state.nodes["node-1"].liveness.connected
             async with asyncio.timeout(30):

@@ -81,7 +81,7 @@ def test_what_the_driver_says_of_clocks_comes_to_the_judges(
     async def scenario() -> FleetView:
         recorder, columns = _Recorder(), await _columns(driver)
         quick = replace(config(tmp_path), judge_interval_s=_JUDGE_S)
-        running = Controller(quick, Options(Core, judges=(recorder,)))
+        running = Controller.open(quick, Options(Core, judges=(recorder,)))
         await running.start()
         try:
             async with agent_stream(running.port, "n1") as stream:

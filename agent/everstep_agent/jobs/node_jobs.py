@@ -199,6 +199,10 @@ class NodeJobs:
                 report_joining_again(job)
             job.report()
 
+    def on_halted(self) -> None:
+        """The controller acts on nothing: everybody who waits for it here reads so."""
+        self.tell_launchers(self._world.controller_away())
+
     def on_away(self) -> None:
         """The controller is away: who waits for its word looks again."""
         for job in self.table:

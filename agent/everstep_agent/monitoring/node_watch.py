@@ -1,11 +1,12 @@
 """Node watch: wires all sources to their detectors, for the daemon and for one-shot commands."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.gpus.detector import GpuDetector
 from everstep_agent.detectors.inventory.expected import ExpectedInventory
-from everstep_agent.detectors.kernel import XidSettings
+from everstep_agent.detectors.kernel import KernelLine, XidSettings
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.injections.kernel_lines import InjectedLog
 from everstep_agent.injections.running import RunningInjections, marked
@@ -20,9 +21,10 @@ from everstep_agent.monitoring.memory import (
     load_xids,
 )
 from everstep_agent.monitoring.watch_loop import Watch
+from everstep_agent.probes.accelerators.vendors import accelerator_probes
 from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
 from everstep_agent.probes.kernel.kernel_log import KernelLog, Position
-from everstep_agent.sources.accelerators import AcceleratorSources, accelerator_probes
+from everstep_agent.sources.accelerators import AcceleratorSources
 from everstep_agent.sources.gpus import FreshGpus, GpuSource
 from everstep_agent.sources.host import HostSettings, disk_sources, host_sources, own_cost_source
 from everstep_agent.sources.infiniband import InfinibandSource
@@ -45,6 +47,20 @@ from everstep_common.clock import StampClock
 from everstep_common.config import load
 
 
+def _nobody() -> None:
+    """Nobody is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeListeners:
+    """Who hears at once of what the sources of a node see."""
+
+    # Lines of the kernel log, in their order.
+    kernel_lines: Callable[[Sequence[KernelLine]], None] = lambda _: None
+    # The list of GPUs or other accelerators is another one.
+    devices_changed: Callable[[], None] = _nobody
+
+
 class NodeWatch:
     """The sources of one node, wired to their detectors, and what they share.
 
@@ -60,7 +76,9 @@ class NodeWatch:
         around_log: Callable[[KernelLog], KernelLog] = lambda log: log,
         *,
         site: SiteRules = NO_SITE_RULES,
+        listeners: NodeListeners = NodeListeners(),
     ) -> None:
+        self._listeners = listeners
         self._rules = site.rules
         self._around_log = around_log
         self._config = config
@@ -85,6 +103,7 @@ class NodeWatch:
             config.signals.accelerators,
             self.counters,
             stamp,
+            listeners.devices_changed,
         )
         self.watch = Watch(self._sources(), findings)
         self.injected_log.wake = lambda: self.watch.look_soon("kernel_log")
@@ -181,6 +200,7 @@ class NodeWatch:
         )
         source.now = self._stamp
         source.on_position = self._keep_position
+        source.on_lines = self._listeners.kernel_lines
         source.on_history = lambda seen: self._memory.keep("xids", dump_xids(seen))
         source.quiet = lambda: book.judge_quiet_events(self._stamp())
         source.open_findings = lambda: book.open_findings
@@ -221,6 +241,7 @@ class NodeWatch:
         source.open_findings = lambda: book.open_findings
         source.judge_lines = self.kernel_log.judge_told
         source.overlay = self.injections.gpus
+        source.on_changed = self._listeners.devices_changed
         return source
 
 

@@ -2,18 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from everstep_agent.detectors.accelerators.detector import AcceleratorDetector
 from everstep_agent.detectors.accelerators.reading import AcceleratorLimits, AcceleratorsReading
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.inventory.node_view import NodeView
-from everstep_agent.probes.accelerators.amd_smi import AmdProbe
-from everstep_agent.probes.accelerators.amd_sysfs import AmdSysfsProbe
-from everstep_agent.probes.accelerators.ascend import AscendProbe
-from everstep_agent.probes.accelerators.hygon import HygonProbe
 from everstep_agent.probes.accelerators.probe import AcceleratorProbe
-from everstep_agent.probes.accelerators.xpu_smi import XpuSmiProbe
 from everstep_agent.probes.worker import ProbeWorker
 from everstep_agent.sources.source import Source
 from everstep_common.judging.judgement import Judgement
@@ -36,6 +30,7 @@ class AcceleratorSource:
         view: NodeView,
         detector: AcceleratorDetector,
         stamp: Callable[[], Moment],
+        on_changed: Callable[[], None],
     ) -> None:
         self._probe = probe
         self._view = view
@@ -45,7 +40,7 @@ class AcceleratorSource:
         self._absent_until_s = 0.0
         self._was_present = False
         view.accelerators[probe.name] = None
-        self.on_changed: Callable[[], None] = lambda: None
+        self._on_changed = on_changed
 
     def source(self) -> Source:
         """Return it for the watch."""
@@ -65,7 +60,7 @@ class AcceleratorSource:
         self._view.accelerators[self._probe.name] = reading
         self._view.blind[source_name(self._probe)] = reading.blind
         if _listed(before) != _listed(reading):
-            self.on_changed()
+            self._on_changed()
         self._was_present = self._was_present or not reading.absent
         if self._was_present:
             return self._detector.judge(reading, self._stamp())
@@ -79,7 +74,7 @@ class AcceleratorSource:
 
 
 class AcceleratorSources:
-    """All of them; ``on_changed`` is called when the list of devices is another one."""
+    """All of them."""
 
     def __init__(
         self,
@@ -88,14 +83,13 @@ class AcceleratorSources:
         limits: AcceleratorLimits,
         counters: Counters,
         stamp: Callable[[], Moment],
+        on_changed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.on_changed: Callable[[], None] = lambda: None
+        """``on_changed`` is called when the list of devices is another one."""
         self._sources = []
         for probe in probes:
             detector = AcceleratorDetector(source_name(probe), limits, counters)
-            source = AcceleratorSource(probe, view, detector, stamp)
-            source.on_changed = lambda: self.on_changed()
-            self._sources.append(source)
+            self._sources.append(AcceleratorSource(probe, view, detector, stamp, on_changed))
 
     def sources(self) -> tuple[Source, ...]:
         """Return them for the watch."""
@@ -110,8 +104,3 @@ def source_name(probe: AcceleratorProbe) -> str:
 def _listed(reading: AcceleratorsReading | None) -> set[tuple[str, str, str]]:
     devices = reading.devices if reading else ()
     return {(device.component, device.serial, device.name) for device in devices}
-
-
-def accelerator_probes(sysfs: Path) -> tuple[AcceleratorProbe, ...]:
-    """Return the probes; NVIDIA GPUs have their own."""
-    return (AmdProbe(AmdSysfsProbe(sysfs)), AscendProbe(), XpuSmiProbe(), HygonProbe())

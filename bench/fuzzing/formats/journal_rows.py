@@ -13,10 +13,10 @@ from everstep_controller.core.actions import Action
 from everstep_controller.core.dispatch.core import EVENT_KINDS, Core
 from everstep_controller.core.events import REPORTS, EventBatch, Reported
 from everstep_controller.core.model.state import State
-from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
 from everstep_controller.journal.codec import UnreadableError
-from everstep_controller.journal.schema import SchemaError, add_functions
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.port import DamagedJournalError, StoredEvent
+from everstep_controller.journal.sqlite.journal import SqliteJournal
+from everstep_controller.journal.sqlite.schema import SchemaError, add_functions
 from everstep_controller.replay import compare
 from everstep_controller.runtime.fold import Fold
 from fuzzing.choices import Choices, Maker, option
@@ -106,7 +106,7 @@ def _snapshot(choices: Choices) -> bytes:
 @asynccontextmanager
 async def _world(folder: Path) -> AsyncIterator[Handler]:
     path, damaged = folder / "journal.sqlite", folder / "damaged.sqlite"
-    store = JournalStore(path)
+    store = SqliteJournal(path)
     rows = sqlite3.connect(path)
     add_functions(rows)
     store.execute("PRAGMA synchronous = OFF")
@@ -130,7 +130,7 @@ async def _world(folder: Path) -> AsyncIterator[Handler]:
         told.disabled = False
 
 
-def _write(rows: sqlite3.Connection, store: JournalStore, case: JournalCase) -> None:
+def _write(rows: sqlite3.Connection, store: SqliteJournal, case: JournalCase) -> None:
     """Write a case with the checksums that it would have: decoding is what is tried."""
     for table in ("event", "decision", "rejection", "snapshot"):
         rows.execute(f"DELETE FROM {table}")
@@ -154,7 +154,7 @@ def _write(rows: sqlite3.Connection, store: JournalStore, case: JournalCase) -> 
 def _fold(path: Path) -> None:
     """Open a journal as a start and as `replay` do; by main.py, these errors end in a sentence."""
     for use in (_replay, lambda store: compare(store, Core)):
-        store = JournalStore(path, read_only=True)
+        store = SqliteJournal(path, read_only=True)
         try:
             with suppress(UnreadableError, DamagedJournalError, sqlite3.Error):
                 store.last_decision()
@@ -165,7 +165,7 @@ def _fold(path: Path) -> None:
             store.close()
 
 
-def _replay(store: JournalStore) -> None:
+def _replay(store: SqliteJournal) -> None:
     fold = Fold(Core, store)
     for _ in fold.replay():
         assert fold.state.index == fold.state.compute_index(), "the index is not the records"
@@ -177,7 +177,7 @@ def _damage(path: Path, damaged: Path, place: int, content: bytes) -> None:
     whole[begin : begin + len(content)] = content
     damaged.write_bytes(whole)
     with suppress(UnreadableError, DamagedJournalError, SchemaError, sqlite3.Error, OSError):
-        JournalStore(damaged).close()
+        SqliteJournal(damaged).close()
         _fold(damaged)
 
 
@@ -186,7 +186,7 @@ JOURNAL_ROWS = Format(
     _world,
     (
         "everstep_controller.journal.codec",
-        "everstep_controller.journal.store",
+        "everstep_controller.journal.sqlite.store",
         "everstep_controller.runtime.fold",
         "everstep_controller.core",
     ),

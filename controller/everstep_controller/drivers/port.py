@@ -1,6 +1,6 @@
 """Isolation driver port: what the controller asks of whatever places work on nodes."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -24,10 +24,15 @@ class DriverView:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """Result of an apply: each node's hold now (None: free), or why it is not known."""
+    """Result of an apply: each node's hold now (None: free), or why it is not known.
+
+    ``unmanaged`` are nodes that the scheduler does not have: nothing has failed there, and nothing
+    is asked again for the same claims.
+    """
 
     now: Mapping[str, Hold | None]
     failures: Mapping[str, str] = field(default_factory=dict)
+    unmanaged: Collection[str] = frozenset()
 
 
 class IsolationDriver(Protocol):

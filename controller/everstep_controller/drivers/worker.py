@@ -189,6 +189,8 @@ def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationRes
         return IsolationResult(wanted, failure=answer.sentence)
     if failure := answer.failures.get(wanted.node, ""):
         return IsolationResult(wanted, failure=_sentence(failure))
+    if wanted.node in answer.unmanaged:
+        return IsolationResult(wanted, unmanaged=True)
     if wanted.node not in answer.now:
         return IsolationResult(wanted, failure="its answer says nothing of this node")
     hold = answer.now[wanted.node]

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import sqlite3
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -10,9 +9,7 @@ from dataclasses import dataclass, field
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
-from everstep_controller.journal.checksums import StoredEvent
-from everstep_controller.journal.compaction import probe
-from everstep_controller.journal.store import JournalStore, Mark
+from everstep_controller.journal.port import JournalWriteError, JournalWriter, Mark, StoredEvent
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +56,11 @@ class JournalUser(Protocol):
 
 @dataclass(slots=True)
 class _Call(Generic[T]):
-    operation: Callable[[JournalStore], T]
+    operation: Callable[[JournalWriter], T]
     future: "asyncio.Future[T]"
 
 
-Write = Callable[[JournalStore], None]
+Write = Callable[[JournalWriter], None]
 
 
 @dataclass(slots=True)
@@ -87,7 +84,7 @@ class _Batch:
 class GroupCommit:
     """Appends events durably; its thread owns the connection."""
 
-    def __init__(self, open_store: Callable[[], JournalStore], user: JournalUser) -> None:
+    def __init__(self, open_store: Callable[[], JournalWriter], user: JournalUser) -> None:
         self._open_store = open_store
         self._user = user
         self._loop = asyncio.get_running_loop()
@@ -129,7 +126,7 @@ class GroupCommit:
         """Write what can be derived again; tried until it succeeds."""
         self._queue.put(operation)
 
-    async def call(self, operation: Callable[[JournalStore], T]) -> T:
+    async def call(self, operation: Callable[[JournalWriter], T]) -> T:
         """Run an operation in a transaction and return its result. Raises JournalFull."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put(_Call(operation, future))  # type: ignore[arg-type]
@@ -169,7 +166,7 @@ class GroupCommit:
             pass
         return batch
 
-    def _commit(self, store: JournalStore, entries: list[JournalEntry]) -> None:
+    def _commit(self, store: JournalWriter, entries: list[JournalEntry]) -> None:
         refused = [entry for entry in entries if entry.epoch < self._valid_epoch]
         taken = [entry for entry in entries if entry.epoch >= self._valid_epoch]
         if refused:
@@ -178,10 +175,9 @@ class GroupCommit:
             return
         try:
             if self._failing:
-                probe(store)
+                store.probe()
             self._write(store, taken)
-        except sqlite3.Error as error:
-            store.rollback()
+        except JournalWriteError as error:
             self._fail(taken, JournalFull(f"the journal cannot be written: {error}"))
             return
         self._owed.clear()
@@ -191,17 +187,16 @@ class GroupCommit:
         if taken:
             self._post(self._hand_over, taken)
 
-    def _write(self, store: JournalStore, entries: list[JournalEntry]) -> None:
+    def _write(self, store: JournalWriter, entries: list[JournalEntry]) -> None:
         first = self._next_seq
         numbered = [entry for entry in entries if entry.kind]
         for seq, entry in enumerate(numbered, start=first):
             entry.seq = seq
         events = [StoredEvent(e.seq, e.now_ns, e.kind, e.body) for e in numbered]
-        store.begin()
-        store.append(events, [mark for entry in entries for mark in entry.marks])
-        for operation in self._owed:
-            operation(store)
-        store.commit()
+        with store.transaction():
+            store.append(events, [mark for entry in entries for mark in entry.marks])
+            for operation in self._owed:
+                operation(store)
         self._next_seq = first + len(numbered)
 
     def _fail(self, entries: list[JournalEntry], error: JournalFull) -> None:
@@ -210,13 +205,11 @@ class GroupCommit:
             self._valid_epoch += 1
             self._post(self._failed, entries, error)
 
-    def _answer(self, store: JournalStore, call: _Call[object]) -> None:
+    def _answer(self, store: JournalWriter, call: _Call[object]) -> None:
         try:
-            store.begin()
-            result = call.operation(store)
-            store.commit()
-        except sqlite3.Error as error:
-            store.rollback()
+            with store.transaction():
+                result = call.operation(store)
+        except JournalWriteError as error:
             self._post(_refuse, call, JournalFull(f"the journal cannot be written: {error}"))
         else:
             self._post(_resolve, call, result)

@@ -1,18 +1,14 @@
 """Metrics of the controller: fleet, node states and jobs; per-device series are the agents'."""
 
 import asyncio
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
-from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import CollectorRegistry, start_http_server
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from everstep_common.addresses import is_loopback, split_address
 from everstep_common.endings import is_by_user
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
@@ -26,7 +22,6 @@ from everstep_controller.core.nodes import budgets, outage
 from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
-from everstep_proto.tls import TlsSettings
 
 # A scrape that the event loop cannot answer in this time fails, and that is the alarm.
 _ANSWER_S = 5.0
@@ -363,45 +358,3 @@ _JOB_GAUGES: tuple[tuple[str, str, Callable[[JobRecord], float]], ...] = (
 
 def _or(step: int | None) -> int:
     return -1 if step is None else step
-
-
-class MetricsServer:
-    """Server of /metrics, in a thread of its own."""
-
-    def __init__(self, address: str, tls: TlsSettings, collector: ControllerCollector) -> None:
-        """Begin to listen. Raises OSError."""
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(_Lazy(collector))
-        host, port = split_address(address)
-        encrypted = tls.enabled and not is_loopback(address)
-        self._server: WSGIServer
-        self._thread: threading.Thread
-        self._server, self._thread = start_http_server(
-            int(port),
-            host,
-            registry,
-            certfile=str(tls.certificate) if encrypted else None,
-            keyfile=str(tls.key) if encrypted else None,
-            client_cafile=str(tls.ca) if encrypted else None,
-            client_auth_required=encrypted,
-        )
-        self.port = int(self._server.server_port)
-
-    def stop(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-
-class _Lazy(Collector):
-    """Collector that is not asked at registration, before the loop can answer."""
-
-    def __init__(self, collector: Collector) -> None:
-        self._collector = collector
-
-    def describe(self) -> list[Metric]:
-        return []
-
-    def collect(self) -> Iterator[Metric]:
-        yield from self._collector.collect()

@@ -21,7 +21,7 @@ from everstep_controller.core.jobs.progress_rows import (
     ReportedSteps,
 )
 from everstep_controller.core.model.node import Origin
-from everstep_controller.journal.store import Mark
+from everstep_controller.journal.port import Mark
 from everstep_controller.records.exit_rows import ExitRows
 from everstep_controller.records.finding_rows import FindingEvent, FindingRows
 from everstep_controller.records.rejections import Rejection, Rejections

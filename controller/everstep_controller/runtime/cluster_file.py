@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.config import ConfigError
+from everstep_controller.core.model.state import State
 
 logger = logging.getLogger(__name__)
 
@@ -85,6 +86,19 @@ class ClusterFile:
         return (
             f"{self._path}: {problem}; put back what it was, or delete it: the journal has the id"
         )
+
+
+class ClusterKeeper:
+    """The cluster of this controller; its newest term is written down outside the journal."""
+
+    def __init__(self, file: ClusterFile, cluster: Cluster) -> None:
+        self._file = file
+        self.cluster = cluster
+
+    def keep(self, state: State) -> None:
+        """Write down the cluster and its newest term."""
+        self.cluster = Cluster(state.cluster_id, max(state.term, self.cluster.term))
+        self._file.write(self.cluster)
 
 
 def cluster_of(journal: Cluster, kept: Cluster | None, *, recovering: bool) -> Cluster:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from everstep_controller.core.events import Event, EventBatch, batch_of
-from everstep_controller.journal.store import Mark
+from everstep_controller.journal.port import Mark
 from everstep_controller.runtime.fold import TakenEvent
 
 # The loop does nothing else while one is decided by: some hundredths of a second.

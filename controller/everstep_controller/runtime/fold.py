@@ -5,16 +5,20 @@ Which these are is written down; where a crash kept that from happening, a repla
 """
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import Event, EventBatch, JournaledEvent, each_event
 from everstep_controller.core.model.state import State
-from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
 from everstep_controller.journal.codec import UnreadableError, decode_event, decode_state, kind_of
-from everstep_controller.journal.store import StoredSnapshot
+from everstep_controller.journal.port import (
+    DamagedJournalError,
+    Rejected,
+    StoredEvent,
+    StoredSnapshot,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +59,9 @@ class JournalHistory(Protocol):
         """Return the newest event that is no longer kept, because a snapshot is; 0 for none."""
         ...
 
-    def rejections(self) -> "Rejected":
+    def rejections(self) -> Rejected:
         """Return the events that are left out."""
         ...
-
-
-# By the number of a row: None where it is left out as a whole; of a batch whose events are taken
-# alone, the places of those that are left out.
-Rejected = Mapping[int, tuple[int, ...] | None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,8 @@ from everstep_common.version import VERSION
 from everstep_controller.core.fleet.incidents import failures_of_job
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import encode
-from everstep_controller.journal.compaction import (
-    compact,
-    forget_outboxes,
-    prune_snapshots,
-)
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
-from everstep_controller.journal.ledger_history import LedgerRow, save_ledger
-from everstep_controller.journal.store import JournalStore, StoredSnapshot
+from everstep_controller.journal.port import JournalWriter, LedgerRow, StoredSnapshot
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
@@ -69,9 +63,9 @@ class Housekeeping:
         taken = StoredSnapshot(seq, now_ns, VERSION, state)
         events_ns = now_ns - round(self._retention.events_days * _DAY_NS)
 
-        def save(store: JournalStore) -> None:
+        def save(store: JournalWriter) -> None:
             store.save_snapshot(taken)
-            prune_snapshots(store, events_ns)
+            store.prune_snapshots(events_ns)
 
         if await self._try("snapshot", save):
             self._snapshot_seq = seq
@@ -82,8 +76,8 @@ class Housekeeping:
         events_ns = now_ns - round(self._retention.events_days * _DAY_NS)
         announcements_ns = now_ns - round(self._retention.announcements_days * _DAY_NS)
 
-        def forget(store: JournalStore) -> None:
-            deleted = compact(store, events_ns, announcements_ns)
+        def forget(store: JournalWriter) -> None:
+            deleted = store.compact(events_ns, announcements_ns)
             logger.info("retention: %d events deleted", deleted)
 
         if await self._try("retention", forget):
@@ -103,7 +97,7 @@ class Housekeeping:
             if node in nodes and nodes[node].spec.outbox not in ("", outbox)
         ]
         if replaced:
-            await self._try("retention", lambda store: forget_outboxes(store, replaced))
+            await self._try("retention", lambda store: store.forget_outboxes(replaced))
 
     async def roll_up_ledgers(self) -> None:
         """Keep the totals of every job's ledger."""
@@ -113,9 +107,9 @@ class Housekeeping:
             if self._rolled_up.get(row.job) != row.totals  # one that has ended changes no more
         ]
 
-        def save(store: JournalStore) -> None:
+        def save(store: JournalWriter) -> None:
             for row in rows:
-                save_ledger(store, row)
+                store.save_ledger(row)
 
         if await self._try("ledger roll-up", save):
             kept = {
@@ -125,7 +119,7 @@ class Housekeeping:
             }
             self._rolled_up = kept | {row.job: row.totals for row in rows}
 
-    async def _try(self, chore: str, operation: Callable[[JournalStore], None]) -> bool:
+    async def _try(self, chore: str, operation: Callable[[JournalWriter], None]) -> bool:
         try:
             await self._journal.call(operation)
         except JournalFull as error:

@@ -11,7 +11,7 @@ from everstep_controller.core.events import Event, EventRejected, JournaledEvent
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.journal.codec import encode, encode_actions, kind_of
 from everstep_controller.journal.group_commit import JournalEntry, JournalFull, Write
-from everstep_controller.journal.store import Announcement, JournalStore, Mark
+from everstep_controller.journal.port import Announcement, JournalWriter, Mark
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.event_batches import EventBatches, SubmittedEvent, row_of
 from everstep_controller.runtime.fold import Fold, TakenEvent
@@ -241,7 +241,7 @@ class Runtime:
             if isinstance(action, Announce)
         ]
 
-        def write(store: JournalStore) -> None:
+        def write(store: JournalWriter) -> None:
             if why:
                 store.reject(seq, why, places)
             store.record(seq, body)

@@ -37,6 +37,8 @@ class SlowDriver:
         await self._take(*(f"{one.node} {one.reason}" for one in wanted))
         now = {one.node: Hold(one.reason, ours=True) for one in wanted}
         self.holds.update(now)
+        if self.how == "elsewhere":
+            return Applied({}, unmanaged={one.node for one in wanted})
         if self.how == "partly":
             return Applied({}, {"n0": "no such node"})
         return Applied(now)
@@ -133,6 +135,14 @@ def test_a_node_that_an_answer_leaves_out_has_failed() -> None:
     bench = Bench(SlowDriver(how="partly"))
     bench.run(10, (0, wanted("n1")))
     assert "says nothing of this node" in bench.reports[0].results[0].failure
+
+
+def test_a_node_that_the_scheduler_does_not_have_is_no_failure() -> None:
+    bench = Bench(SlowDriver(how="elsewhere"))
+    bench.run(10, (0, wanted("n0")))
+    ((result,),) = [report.results for report in bench.reports]
+    assert (result.unmanaged, result.failure) == (True, "")
+    assert bench.worker.failed_calls == 0
 
 
 def test_a_scheduler_is_read_every_minute_and_only_news_are_reported() -> None:

@@ -9,14 +9,9 @@ from hypothesis import strategies as st
 
 from everstep_controller.api.admin.errors import UnusableRequestError
 from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, periods_of
-from everstep_controller.journal.ledger_history import (
-    DAY_NS,
-    LedgerRow,
-    ledger_rows,
-    save_ledger,
-    thin_ledgers,
-)
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.port import DAY_NS, LedgerRow
+from everstep_controller.journal.sqlite.journal import SqliteJournal
+from everstep_controller.journal.sqlite.ledger_history import ledger_rows, save_ledger, thin_ledgers
 from everstep_proto.generated import admin_pb2
 
 HOUR = 3_600_000_000_000
@@ -105,8 +100,8 @@ def test_all_periods_together_are_all_the_time_there_is(
     assert sum(one.node_ns for one in told_now.periods) == whole
 
 
-def _store(folder: Path) -> JournalStore:
-    return JournalStore(folder / "journal.sqlite")
+def _store(folder: Path) -> SqliteJournal:
+    return SqliteJournal(folder / "journal.sqlite")
 
 
 def test_rows_come_back_with_the_one_before_of_each_job(tmp_path: Path) -> None:

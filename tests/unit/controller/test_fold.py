@@ -15,8 +15,8 @@ from everstep_controller.core.events import (
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
-from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
-from everstep_controller.journal.store import JournalStore, StoredSnapshot
+from everstep_controller.journal.port import DamagedJournalError, StoredEvent, StoredSnapshot
+from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.replay import compare
 from everstep_controller.runtime.fold import Fold, TakenApart
 
@@ -36,8 +36,8 @@ class FragileCore(Core):
         return super().handle(event, now_ns)
 
 
-def journal(path: Path, *events: JournaledEvent) -> JournalStore:
-    store = JournalStore(path)
+def journal(path: Path, *events: JournaledEvent) -> SqliteJournal:
+    store = SqliteJournal(path)
     store.begin()
     store.append(
         [
@@ -71,7 +71,7 @@ def test_a_rejected_event_is_not_tried_again(tmp_path: Path) -> None:
     store.close()
 
 
-def _poisoned_batch(path: Path) -> JournalStore:
+def _poisoned_batch(path: Path) -> SqliteJournal:
     batch = EventBatch((TimerDue("a"), TimerDue(POISON), TimerDue("b"), TimerDue(POISON)))
     return journal(path, ControllerStarted("1"), batch, ControllerStarted("2"))
 

@@ -15,7 +15,7 @@ from everstep_controller.core.events import (
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, Reporters
 from everstep_controller.core.model.node import Origin
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.journal.store import Mark
+from everstep_controller.journal.port import Mark
 from everstep_controller.records.intake import Intake
 from everstep_controller.records.rejections import ROW_NS, Rejection
 from everstep_controller.runtime.fold import TakenEvent

@@ -5,6 +5,7 @@ import sqlite3
 import stat
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,18 +17,18 @@ from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
-from everstep_controller.journal.checksums import StoredEvent
-from everstep_controller.journal.compaction import compact, prune_snapshots
 from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
-from everstep_controller.journal.schema import SchemaError
-from everstep_controller.journal.store import (
+from everstep_controller.journal.port import (
     Announcement,
-    JournalLock,
     JournalLockedError,
-    JournalStore,
+    JournalWriteError,
     Mark,
+    StoredEvent,
     StoredSnapshot,
 )
+from everstep_controller.journal.sqlite.compaction import compact, prune_snapshots
+from everstep_controller.journal.sqlite.journal import JournalLock, SqliteJournal
+from everstep_controller.journal.sqlite.schema import SchemaError
 
 
 def event(seq: int, now_ns: int = 0) -> StoredEvent:
@@ -35,8 +36,8 @@ def event(seq: int, now_ns: int = 0) -> StoredEvent:
     return StoredEvent(seq, now_ns, codec.kind_of(started), codec.encode(started))
 
 
-def filled(path: Path, count: int) -> JournalStore:
-    store = JournalStore(path)
+def filled(path: Path, count: int) -> SqliteJournal:
+    store = SqliteJournal(path)
     store.begin()
     store.append([event(seq, seq) for seq in range(1, count + 1)], [Mark("n", "box", count)])
     store.commit()
@@ -44,13 +45,13 @@ def filled(path: Path, count: int) -> JournalStore:
 
 
 def test_the_journal_is_readable_by_its_owner_only(tmp_path: Path) -> None:
-    JournalStore(tmp_path / "j").close()
+    SqliteJournal(tmp_path / "j").close()
     assert stat.S_IMODE((tmp_path / "j").stat().st_mode) == 0o600
 
 
 def test_what_was_committed_is_there_after_opening_again(tmp_path: Path) -> None:
     filled(tmp_path / "j", 3).close()
-    store = JournalStore(tmp_path / "j", read_only=True)
+    store = SqliteJournal(tmp_path / "j", read_only=True)
     assert [codec.decode_event(e.kind, e.body) for e in store.events(1)] == [
         ControllerStarted("2"),
         ControllerStarted("3"),
@@ -61,21 +62,21 @@ def test_what_was_committed_is_there_after_opening_again(tmp_path: Path) -> None
 
 
 def test_a_journal_of_a_newer_version_is_refused(tmp_path: Path) -> None:
-    JournalStore(tmp_path / "j").close()
+    SqliteJournal(tmp_path / "j").close()
     with sqlite3.connect(tmp_path / "j") as db:
         db.execute("PRAGMA user_version = 99")
     db.close()
     with pytest.raises(SchemaError, match="newer controller"):
-        JournalStore(tmp_path / "j")
+        SqliteJournal(tmp_path / "j")
 
 
 def test_a_journal_of_a_version_before_the_first_format_is_refused(tmp_path: Path) -> None:
-    JournalStore(tmp_path / "j").close()
+    SqliteJournal(tmp_path / "j").close()
     with sqlite3.connect(tmp_path / "j") as db:
         db.execute("PRAGMA user_version = 1")
     db.close()
     with pytest.raises(SchemaError, match="everstep-controller recover"):
-        JournalStore(tmp_path / "j")
+        SqliteJournal(tmp_path / "j")
 
 
 def test_a_second_controller_is_refused_with_a_sentence(tmp_path: Path) -> None:
@@ -136,7 +137,7 @@ def test_of_all_snapshots_two_are_kept_for_a_start_and_three_for_a_replay(tmp_pa
     store.close()
 
 
-def iter_snapshots(store: JournalStore) -> Iterator[StoredSnapshot]:
+def iter_snapshots(store: SqliteJournal) -> Iterator[StoredSnapshot]:
     """Yield all snapshots that are kept, newest first."""
     one = store.snapshot()
     while one is not None:
@@ -186,7 +187,7 @@ def entry(size: int = 10) -> JournalEntry:
 def test_a_thousand_entries_are_journaled_in_order(tmp_path: Path) -> None:
     async def scenario() -> list[int]:
         user = User()
-        journal = GroupCommit(lambda: JournalStore(tmp_path / "j"), user)
+        journal = GroupCommit(lambda: SqliteJournal(tmp_path / "j"), user)
         journal.start(0)
         for _ in range(1000):
             journal.append(entry())
@@ -199,7 +200,7 @@ def test_a_thousand_entries_are_journaled_in_order(tmp_path: Path) -> None:
 
 def test_a_thread_that_dies_of_an_entry_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
-        journal = GroupCommit(lambda: JournalStore(tmp_path / "j"), User())
+        journal = GroupCommit(lambda: SqliteJournal(tmp_path / "j"), User())
         journal.start(0)
         poisoned = entry()
         poisoned.marks = (Mark("node-1", "outbox", 2**63),)
@@ -216,7 +217,7 @@ def test_entries_that_could_not_be_carried_out_are_no_secret(tmp_path: Path) -> 
             raise ZeroDivisionError("on purpose")
 
     async def scenario() -> None:
-        journal = GroupCommit(lambda: JournalStore(tmp_path / "j"), Clumsy())
+        journal = GroupCommit(lambda: SqliteJournal(tmp_path / "j"), Clumsy())
         journal.start(0)
         journal.append(entry())
         try:
@@ -246,8 +247,8 @@ def tiny_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_refuses_new_entries_and_loses_none_that_were_taken(tiny_disk: Path) -> None:
     async def scenario() -> tuple[User, list[StoredEvent]]:
         user, path = User(), tiny_disk / "j"
-        journal = GroupCommit(lambda: JournalStore(path), user)
-        JournalStore(path).close()
+        journal = GroupCommit(lambda: SqliteJournal(path), user)
+        SqliteJournal(path).close()
         journal.start(0)
         ballast = tiny_disk / "ballast"
         ballast.write_bytes(b"x" * 400_000)
@@ -263,7 +264,7 @@ def test_a_full_disk_refuses_new_entries_and_loses_none_that_were_taken(tiny_dis
         journal.append(entry())
         await journal.stop()
         await asyncio.sleep(0)
-        store = JournalStore(path)
+        store = SqliteJournal(path)
         events = list(store.events(0))
         store.close()
         return user, events
@@ -271,3 +272,22 @@ def test_a_full_disk_refuses_new_entries_and_loses_none_that_were_taken(tiny_dis
     user, events = asyncio.run(scenario())
     assert [e.seq for e in events] == user.done == list(range(1, len(user.done) + 1))
     assert len(user.done) > 3
+
+
+def test_what_a_transaction_wrote_that_failed_is_forgotten_and_told_by_the_port(
+    tmp_path: Path,
+) -> None:
+    with closing(SqliteJournal(tmp_path / "journal")) as store:
+
+        def write(error: Exception) -> None:
+            with store.transaction():
+                store.set_fact("kept", b"never")
+                raise error
+
+        with pytest.raises(JournalWriteError, match="database or disk is full"):
+            write(sqlite3.OperationalError("database or disk is full"))
+        with pytest.raises(ZeroDivisionError):
+            write(ZeroDivisionError())
+        with store.transaction():
+            store.set_fact("another", b"kept")
+        assert (store.fact("kept"), store.fact("another")) == (None, b"kept")

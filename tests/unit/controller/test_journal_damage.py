@@ -8,22 +8,23 @@ from pathlib import Path
 
 import pytest
 
-from everstep_controller.journal.checksums import DamagedJournalError, StoredEvent
-from everstep_controller.journal.compaction import compact
-from everstep_controller.journal.damage import ForeignLogError, verify_log
-from everstep_controller.journal.schema import MIGRATIONS
-from everstep_controller.journal.store import (
+from everstep_controller.journal.port import (
     Announcement,
-    JournalStore,
+    DamagedJournalError,
     Mark,
+    StoredEvent,
     StoredSnapshot,
 )
+from everstep_controller.journal.sqlite.compaction import compact
+from everstep_controller.journal.sqlite.damage import ForeignLogError, verify_log
+from everstep_controller.journal.sqlite.journal import SqliteJournal
+from everstep_controller.journal.sqlite.schema import MIGRATIONS
 
 _EVENTS = [StoredEvent(seq, 10 * seq, "TimerDue", b'{"timer": "t"}') for seq in range(1, 41)]
 
 
 def _written(path: Path) -> None:
-    with closing(JournalStore(path)) as store:
+    with closing(SqliteJournal(path)) as store:
         for begin in range(0, 40, 5):
             events = _EVENTS[begin : begin + 5]
             store.begin()
@@ -41,7 +42,7 @@ def _change(path: Path, statement: str) -> None:
 
 
 def _read(path: Path) -> None:
-    with closing(JournalStore(path)) as store:
+    with closing(SqliteJournal(path)) as store:
         store.verify()
         assert list(store.events(0)) == _EVENTS
         assert store.marks() == {"box": 40}
@@ -84,7 +85,7 @@ def test_a_line_of_the_event_list_that_is_damaged_says_so(tmp_path: Path, change
     path = tmp_path / "j"
     _written(path)
     _change(path, f"UPDATE announcement SET {change} WHERE id = 20")
-    with closing(JournalStore(path)) as store:
+    with closing(SqliteJournal(path)) as store:
         told = {line.id: line.reason for line in store.announcements("", 100)}
         assert told == {seq: "LineDamaged" if seq == 20 else "Told" for seq in range(1, 41)}
         with pytest.raises(DamagedJournalError, match="announcement"):
@@ -94,10 +95,10 @@ def test_a_line_of_the_event_list_that_is_damaged_says_so(tmp_path: Path, change
 def test_a_snapshot_that_is_damaged_has_no_state(tmp_path: Path) -> None:
     path = tmp_path / "j"
     _written(path)
-    with closing(JournalStore(path)) as store:
+    with closing(SqliteJournal(path)) as store:
         store.save_snapshot(StoredSnapshot(40, 400, "0", b"state"))
     _change(path, "UPDATE snapshot SET seq = 39")
-    with closing(JournalStore(path)) as store:
+    with closing(SqliteJournal(path)) as store:
         snapshot = store.snapshot()
         assert snapshot is not None
         assert snapshot.state == b""
@@ -106,7 +107,7 @@ def test_a_snapshot_that_is_damaged_has_no_state(tmp_path: Path) -> None:
 def test_what_is_left_after_old_events_were_deleted_is_verified(tmp_path: Path) -> None:
     path = tmp_path / "j"
     _written(path)
-    with closing(JournalStore(path)) as store:
+    with closing(SqliteJournal(path)) as store:
         store.save_snapshot(StoredSnapshot(30, 300, "0", b"state"))
         assert compact(store, events_before_ns=205, announcements_before_ns=0) == 20
         assert list(store.events(0)) == _EVENTS[20:]
@@ -114,7 +115,10 @@ def test_what_is_left_after_old_events_were_deleted_is_verified(tmp_path: Path) 
         assert list(store.events(30, 35)) == _EVENTS[30:35]
         store.verify(whole=True)
     _change(path, "DELETE FROM event WHERE seq = 21")
-    with closing(JournalStore(path)) as store, pytest.raises(DamagedJournalError, match="event 22"):
+    with (
+        closing(SqliteJournal(path)) as store,
+        pytest.raises(DamagedJournalError, match="event 22"),
+    ):
         list(store.events(0))
 
 
@@ -137,12 +141,15 @@ def test_a_journal_without_checksums_is_read_and_goes_on_with_them(tmp_path: Pat
     _of_before(path)
     _read(path)
     more = [StoredEvent(seq, 10 * seq, "TimerDue", b"{}") for seq in range(41, 61)]
-    with closing(JournalStore(path)) as store:
+    with closing(SqliteJournal(path)) as store:
         store.append(more, ())
         assert list(store.events(0)) == [*_EVENTS, *more]
         store.verify(whole=True)
     _change(path, "UPDATE event SET body = x'00' WHERE seq = 50")
-    with closing(JournalStore(path)) as store, pytest.raises(DamagedJournalError, match="event 50"):
+    with (
+        closing(SqliteJournal(path)) as store,
+        pytest.raises(DamagedJournalError, match="event 50"),
+    ):
         list(store.events(0))
 
 
@@ -150,7 +157,7 @@ def test_a_journal_without_checksums_is_replayed_as_it_is(tmp_path: Path) -> Non
     path = tmp_path / "j"
     _of_before(path)
     before = path.read_bytes()
-    with closing(JournalStore(path, read_only=True)) as store:
+    with closing(SqliteJournal(path, read_only=True)) as store:
         assert list(store.events(0)) == _EVENTS
         assert store.rejections() == {7: None}
         assert store.decisions(0) == {}
@@ -165,7 +172,7 @@ def test_a_journal_without_checksums_is_replayed_as_it_is(tmp_path: Path) -> Non
 def killed(tmp_path: Path) -> Path:
     """Return the journal of a controller that was killed: its file, and its log."""
     path = tmp_path / "lives"
-    with closing(JournalStore(path)):  # the log is removed by who closes the journal last
+    with closing(SqliteJournal(path)):  # the log is removed by who closes the journal last
         _written(path)
         for end in ("", "-wal"):
             shutil.copy(f"{path}{end}", tmp_path / f"killed{end}")
@@ -200,7 +207,7 @@ def test_a_log_whose_last_transaction_a_crash_has_torn_is_taken(killed: Path, lo
     log = killed.with_name("killed-wal")
     log.write_bytes(log.read_bytes()[:-lost])
     verify_log(killed)
-    with closing(JournalStore(killed)) as store:
+    with closing(SqliteJournal(killed)) as store:
         store.verify()
         list(store.events(0))
 
@@ -215,7 +222,7 @@ def test_a_backup_that_is_put_beside_the_log_of_an_older_journal_is_not_opened(
     killed: Path, tmp_path: Path
 ) -> None:
     source, copy = tmp_path / "source", tmp_path / "copy"
-    with closing(JournalStore(source)):
+    with closing(SqliteJournal(source)):
         _written(source)
         with closing(sqlite3.connect(source)) as told, closing(sqlite3.connect(copy)) as backup:
             told.backup(backup)
@@ -228,7 +235,7 @@ def test_a_backup_that_is_put_beside_the_log_of_an_older_journal_is_not_opened(
     assert copy.read_bytes() == before
     Path(f"{copy}-wal").unlink()
     # A controller that begins on a copy is killed: its own log is no other database's.
-    with closing(JournalStore(copy)) as store:
+    with closing(SqliteJournal(copy)) as store:
         store.verify(whole=True)
         store.set_fact("name", b"value")
         verify_log(copy)
@@ -239,11 +246,11 @@ def test_a_copy_that_is_put_beside_the_log_of_a_newer_journal_is_noticed(tmp_pat
     more = [StoredEvent(seq, 10 * seq, "TimerDue", bytes(2000)) for seq in range(41, 91)]
     _written(path)
     shutil.copy(path, copy)
-    with closing(JournalStore(path)) as store:
+    with closing(SqliteJournal(path)) as store:
         store.append(more[:40], ())
         list(store.query("PRAGMA wal_checkpoint(TRUNCATE)"))
         store.append(more[40:], ())
         shutil.copy(f"{path}-wal", tmp_path / "copy-wal")
     verify_log(copy)
-    with closing(JournalStore(copy)) as store, pytest.raises((DamagedJournalError, sqlite3.Error)):
+    with closing(SqliteJournal(copy)) as store, pytest.raises((DamagedJournalError, sqlite3.Error)):
         store.verify(whole=True)

@@ -12,7 +12,7 @@ TEXT = PAGE.read_text(encoding="utf-8")
 PATCHES = extending.patches()
 
 # The most hand-written files that an addition touches.
-_FILES_MAX = {"finding": 4, "driver": 2, "category": 1, "admin": 5, "message": 5}
+_FILES_MAX = {"finding": 4, "driver": 3, "category": 1, "admin": 5, "message": 5}
 
 
 def _rows() -> dict[str, tuple[int, int]]:

@@ -16,9 +16,8 @@ from everstep_agent.probes.accelerators.ascend_text import (
 )
 from everstep_agent.probes.accelerators.text import UnreadableOutputError
 from everstep_agent.probes.accelerators.tool import Tool
+from everstep_agent.probes.accelerators.vendors import NPU_SMI
 
-# Where the driver's installer puts it, says Huawei's documentation of the tool.
-_FOLDERS = ("/usr/local/bin", "/usr/local/sbin")
 _HEALTHY = ("", "OK", "UNKNOWN")
 
 
@@ -32,7 +31,7 @@ class AscendProbe:
     name = TOOL
 
     def __init__(self, tool: Tool | None = None) -> None:
-        self._tool = tool or Tool(TOOL, _FOLDERS)
+        self._tool = tool or Tool(*NPU_SMI)
         self._ecc: dict[tuple[int, int], Ecc] = {}
         self._turn = 0
         # Why the tool gives no ECC counts: not every product has them, and a container may not ask.

@@ -16,8 +16,9 @@ from everstep_agent.probes.accelerators.text import (
     plain,
     used_and_total,
 )
+from everstep_agent.probes.accelerators.vendors import NPU_SMI
 
-TOOL = "npu-smi"
+TOOL = NPU_SMI[0]
 _ABSENT = "npu-smi: UNKNOWN, the device does not exist or has not started"
 _PROCESSES = "No running processes found in NPU"
 

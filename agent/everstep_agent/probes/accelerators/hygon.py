@@ -15,12 +15,11 @@ from everstep_agent.probes.accelerators.text import (
     plain,
 )
 from everstep_agent.probes.accelerators.tool import Tool
+from everstep_agent.probes.accelerators.vendors import HY_SMI
 
-TOOL = "hy-smi"
+TOOL = HY_SMI[0]
 # What the device is called: DCU up to DTK 24, HCU in newer versions.
 _DEVICES = ("DCU", "HCU")
-# Where the driver's user space and the toolkit install hy-smi.
-_FOLDERS = ("/opt/hyhal/bin", "/opt/dtk/bin")
 
 
 class HygonProbe:
@@ -29,7 +28,7 @@ class HygonProbe:
     name = TOOL
 
     def __init__(self, tool: Tool | None = None) -> None:
-        self._tool = tool or Tool(TOOL, _FOLDERS)
+        self._tool = tool or Tool(*HY_SMI)
 
     def present(self) -> bool:
         """See AcceleratorProbe."""

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import selectors
-import shutil
 import signal
 import subprocess
 import time
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from everstep_agent.probes.accelerators.text import first_line
+from everstep_agent.probes.accelerators.vendors import command_path
 from everstep_common.process_priority import raise_oom_score
 
 logger = logging.getLogger(__name__)
@@ -52,8 +52,7 @@ class Tool:
 
     def found(self) -> str:
         """Return where the command is; empty when it is not installed."""
-        path = os.environ.get("PATH", os.defpath) if self.path is None else self.path
-        return shutil.which(self.name, path=os.pathsep.join((path, *self.folders))) or ""
+        return command_path(self.name, self.folders, self.path)
 
     def run(self, *arguments: str) -> str:
         """Return what the command prints. Raises ToolHangError and ToolError."""

@@ -13,10 +13,9 @@ from everstep_agent.probes.accelerators import intel_text, kunlunxin_text
 from everstep_agent.probes.accelerators.intel_text import Health, Statistics
 from everstep_agent.probes.accelerators.text import MIB, UnreadableOutputError
 from everstep_agent.probes.accelerators.tool import Tool
+from everstep_agent.probes.accelerators.vendors import XPU_SMI
 
-TOOL = "xpu-smi"
-# Where Intel's packages put it, and Kunlunxin's.
-_FOLDERS = ("/opt/xpum/bin", "/usr/local/bin")
+TOOL = XPU_SMI[0]
 
 
 class XpuSmiProbe:
@@ -29,7 +28,7 @@ class XpuSmiProbe:
     name = TOOL
 
     def __init__(self, tool: Tool | None = None) -> None:
-        self._tool = tool or Tool(TOOL, _FOLDERS)
+        self._tool = tool or Tool(*XPU_SMI)
         # The file that was found to be Intel's, and its version: asking again costs a second.
         self._intel: tuple[str, int] | None = None
         self._major = 0

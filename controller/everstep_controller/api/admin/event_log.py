@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
-from everstep_controller.journal.store import Announcement, JournalStore
+from everstep_controller.journal.port import Announcement, JournalReader
 from everstep_controller.runtime.runtime import Runtime
 
 _LINES_DEFAULT = 100
@@ -41,7 +41,7 @@ class FollowerTooSlowError(Exception):
 class EventLog:
     """Event list of the journal, with the lines that are still on their way there."""
 
-    def __init__(self, runtime: Runtime, history: JournalStore) -> None:
+    def __init__(self, runtime: Runtime, history: JournalReader) -> None:
         self._runtime = runtime
         self._history = history
         self._recent: deque[Announcement] = deque(maxlen=_RECENT)

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from everstep_controller.api.admin.errors import UnusableRequestError
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import ettr_time, ettr_work
-from everstep_controller.journal.ledger_history import DAY_NS, LedgerRow
+from everstep_controller.journal.port import DAY_NS, LedgerRow
 from everstep_proto.generated import admin_pb2
 
 DEFINITIONS = (

@@ -25,8 +25,7 @@ from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
 from everstep_controller.core.planned.swaps import slow_sentences, swap_plan
 from everstep_controller.inspection.inspector import Inspector
-from everstep_controller.journal.ledger_history import LedgerRow, ledger_rows
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.port import JournalReader, LedgerRow
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.housekeeping import current_rows
 from everstep_controller.runtime.runtime import Runtime
@@ -46,7 +45,7 @@ class AdminSources:
     runtime: Runtime
     sessions: Sessions
     kernel: NewestKernelMessages
-    history: JournalStore
+    history: JournalReader
     vault: SnapshotSource
     questions: NodeQuestions
     inspector: Inspector
@@ -174,7 +173,7 @@ class Queries:
 
     def _sum_ledgers(self, periods: Periods, current: list[LedgerRow]) -> admin_pb2.FleetLedger:
         with closing(self._history.another_reader()) as history:
-            return fleet_ledger(periods, ledger_rows(history, periods.first_ns), current)
+            return fleet_ledger(periods, history.ledger_rows(periods.first_ns), current)
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""

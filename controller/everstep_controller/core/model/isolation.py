@@ -40,11 +40,15 @@ class SeenHold:
 
 @dataclass(frozen=True, slots=True)
 class IsolationResult:
-    """Result of one wanted isolation: the hold as it is now, or why nobody can say."""
+    """Result of one wanted isolation: the hold as it is now, or why nobody can say.
+
+    ``unmanaged``: the scheduler does not have this node.
+    """
 
     wanted: WantedIsolation
     hold: Hold | None = None
     failure: str = ""
+    unmanaged: bool = False
 
 
 @dataclass(slots=True)
@@ -62,6 +66,8 @@ class NodeIsolation:
     failure: str = ""
     # The claims in spite of which somebody freed it there: it is not asked for again for these.
     overridden: tuple[str, ...] = ()
+    # The claims for which the scheduler was asked, and does not have the node: as above.
+    unmanaged: tuple[str, ...] = ()
 
     @property
     def foreign(self) -> bool:

@@ -82,7 +82,7 @@ def restart_drivers(turn: Turn) -> None:
         record.read, record.reading = False, True
         turn.drop_timer(_timer(record))
         for known in record.nodes.values():
-            known.asked, known.waiting = None, False
+            known.asked, known.waiting, known.unmanaged = None, False, ()
 
 
 def configure_drivers(turn: Turn, names: Sequence[str]) -> None:
@@ -202,6 +202,8 @@ def isolation_sentences(state: State, node: str) -> Iterator[str]:
             yield f"driver {record.name} has not been told of it: {record.failure}"
         if known is not None and known.overridden:
             yield _overridden(record, node)
+        if known is not None and known.unmanaged:
+            yield f"driver {record.name} does not manage it: its scheduler has no such node"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -225,7 +227,7 @@ def _record_reading(turn: Turn, record: DriverRecord) -> None:
 
 def _record_hold(turn: Turn, record: DriverRecord, seen: SeenHold) -> None:
     known = record.nodes.setdefault(seen.node, NodeIsolation())
-    had, known.hold = known.applied, seen.hold
+    had, known.hold, known.unmanaged = known.applied, seen.hold, ()
     if seen.hold is not None and seen.hold.ours:
         # The scheduler may have cut the sentence short, so it is only taken when none is remembered
         # here.
@@ -261,6 +263,8 @@ def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) ->
         return
     known.hold, known.failure, known.overridden = result.hold, "", ()
     known.applied = wanted.reason if result.hold is not None and result.hold.ours else None
+    node = turn.state.nodes.get(wanted.node)
+    known.unmanaged = _claims_on(node) if result.unmanaged and node is not None else ()
     if known.asked == wanted:
         known.asked, known.waiting = None, False
     _forget_if_plain(record, wanted.node)
@@ -268,7 +272,7 @@ def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) ->
 
 def _contradiction(result: IsolationResult) -> str:
     """Return how an answer without a failure is none; empty when it is good."""
-    if result.wanted.withheld and result.hold is None:
+    if result.wanted.withheld and result.hold is None and not result.unmanaged:
         return "it says that it has done so, and that the scheduler still places work there"
     if not result.wanted.withheld and result.hold is not None and result.hold.ours:
         return "it says that it has freed the node, and that the scheduler still withholds it"
@@ -289,7 +293,8 @@ def _ask(state: State, record: DriverRecord, name: str) -> WantedIsolation | Non
     if known is None and not wanted.withheld:
         return None
     known = record.nodes.setdefault(name, NodeIsolation())
-    if known.foreign or _is_overridden(node, known):
+    _forget_old_claims(node, known)
+    if known.foreign or known.overridden or known.unmanaged:
         known.asked, known.waiting, known.failure = None, False, ""
     elif _differs(wanted, known):
         known.asked, known.waiting = wanted, False
@@ -298,10 +303,13 @@ def _ask(state: State, record: DriverRecord, name: str) -> WantedIsolation | Non
     return None
 
 
-def _is_overridden(node: NodeRecord, known: NodeIsolation) -> bool:
-    if known.overridden != _claims_on(node):
+def _forget_old_claims(node: NodeRecord, known: NodeIsolation) -> None:
+    """Keep what was so for the claims on a node only while they are the same."""
+    now = _claims_on(node)
+    if known.overridden != now:
         known.overridden = ()
-    return bool(known.overridden)
+    if known.unmanaged != now:
+        known.unmanaged = ()
 
 
 def _differs(wanted: WantedIsolation, known: NodeIsolation) -> bool:

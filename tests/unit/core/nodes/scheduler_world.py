@@ -23,6 +23,9 @@ class Scheduler:
         self.holds: dict[str, Hold] = {}
         # Every call that would have changed something, or asked for what was so already.
         self.applied: list[WantedIsolation] = []
+        # Nodes that it does not have.
+        self.unmanaged: set[str] = set()
+        self.refused: list[str] = []
         # Why it does nothing at present.
         self.broken = ""
 
@@ -35,6 +38,9 @@ class Scheduler:
     def apply(self, wanted: WantedIsolation) -> IsolationResult:
         if self.broken:
             return IsolationResult(wanted, failure=self.broken)
+        if wanted.node in self.unmanaged:
+            self.refused.append(wanted.node)
+            return IsolationResult(wanted, unmanaged=True)
         self.applied.append(wanted)
         hold = self.holds.get(wanted.node)
         if hold is None or hold.ours:

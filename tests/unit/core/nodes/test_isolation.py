@@ -112,6 +112,44 @@ def test_each_further_claim_changes_the_sentence_and_the_last_one_frees() -> Non
     assert story.scheduler.holds["n0"].reason == "automation: Xid 79"
 
 
+# --- nodes that the scheduler does not have ------------------------------------------------------
+
+
+def test_a_node_that_the_scheduler_does_not_have_is_no_failure_and_shows_so() -> None:
+    story = SchedulerStory()
+    story.scheduler.unmanaged = {"n0"}
+    story.operator("n0", "isolate")
+    story.answer()
+    assert story.scheduler.refused == ["n0"]
+    assert (story.record.failures, story.core.state.timers.get(f"isolation/{DRIVER}")) == (0, None)
+    assert [*driver_findings(story.core.state)] == []
+    (sentence,) = isolation_sentences(story.core.state, "n0")
+    assert sentence == "driver slurm does not manage it: its scheduler has no such node"
+    assert not story.node().usable
+    story.look()
+    story.run_retries(300)
+    assert story.scheduler.refused == ["n0"], "it is not asked again for the same claims"
+    story.operator("n0", "release")
+    story.answer()
+    assert story.record.nodes == {}
+    assert [*isolation_sentences(story.core.state, "n0")] == []
+
+
+def test_a_node_that_its_scheduler_gets_later_is_asked_for_at_the_next_claim_or_start() -> None:
+    story = SchedulerStory()
+    story.scheduler.unmanaged = {"n0", "n1"}
+    story.operator("n0", "isolate")
+    story.operator("n1", "isolate")
+    story.answer()
+    story.scheduler.unmanaged = set()
+    story.find("n0")
+    story.answer()
+    assert story.held() == {"n0": True}
+    story.restart()
+    story.answer()
+    assert story.held() == {"n0": True, "n1": True}
+
+
 # --- others --------------------------------------------------------------------------------------
 
 

@@ -21,6 +21,8 @@ class RandomWorld(SchedulerStory):
         super().__init__(NODES)
         # Nodes that others have had their hands on: there, no more is promised than to leave alone.
         self.touched: set[str] = set()
+        # One in some worlds that the scheduler does not have.
+        self.scheduler.unmanaged = {"n3"} if self.rng.random() < 0.3 else set()
 
     def random_step(self) -> None:
         name = f"n{self.rng.randrange(NODES)}"
@@ -79,7 +81,9 @@ def test_the_scheduler_converges_to_the_claims_where_nobody_else_interferes(seed
     for node in world.core.state.nodes.values():
         hold = world.scheduler.holds.get(node.name)
         wanted = wanted_isolation(node)
-        if node.name not in world.touched:
+        if node.name in world.scheduler.unmanaged:
+            assert hold is None or not hold.ours
+        elif node.name not in world.touched:
             assert (hold is not None) == wanted.withheld
             assert hold is None or (hold.ours and hold.reason == wanted.reason)
         elif hold is not None and hold.ours:
@@ -94,6 +98,7 @@ def test_once_all_is_as_it_is_wanted_neither_looks_nor_restarts_lead_to_a_call(s
         world.random_step()
     world.settle()
     asked = len(world.scheduler.applied)
+    # Nodes that it does not have are asked for once more at each start.
     for _ in range(3):
         world.look()
         world.restart()

@@ -25,7 +25,7 @@ from everstep_controller.core.planned.forecast import window_sentences
 from everstep_controller.core.planned.slow_evidence import SlowEvidence, evidence_of
 from everstep_controller.core.planned.swaps import slow_parts, swap_plan
 from everstep_controller.core.recovery.planning import candidates
-from everstep_controller.journal.store import Announcement
+from everstep_controller.journal.port import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
 from everstep_controller.telemetry.kernel_messages import kernel_line
 from everstep_proto.generated import admin_pb2

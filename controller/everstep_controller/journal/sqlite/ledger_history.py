@@ -2,31 +2,17 @@
 
 import json
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.port import DAY_NS, LedgerRow
+from everstep_controller.journal.sqlite.store import JournalStore
 
 logger = logging.getLogger(__name__)
 
-DAY_NS = 86_400_000_000_000
 # Of days before these, the last row of a job is kept: that tells a day, and no hour of it.
 _WHOLE_DAYS = 3
 # Beside the categories, which all have other names.
 _NODES, _FAILURES = "nodes", "failures"
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
-    """Sum of a job's time by category, from its begin to a time, on so many nodes."""
-
-    job: str
-    at_ns: int
-    totals: Mapping[str, int]
-    # Where it has ranks then; of before this was written down: 1.
-    nodes: int = 1
-    # Incidents so far that nobody had planned.
-    failures: int = 0
 
 
 def save_ledger(store: JournalStore, row: LedgerRow) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from everstep_controller.journal.checksums import DamagedJournalError
+from everstep_controller.journal.port import DamagedJournalError
 
 # https://www.sqlite.org/fileformat2.html#the_write_ahead_log
 _HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")

@@ -1,26 +1,23 @@
 """Journal store: the SQLite file with events, decisions, snapshots and announcements."""
 
-import fcntl
 import os
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any
 
-from everstep_controller.journal.checksums import (
-    Chain,
+from everstep_controller.journal.port import (
+    Announcement,
     DamagedJournalError,
+    Mark,
     StoredEvent,
-    checksum,
-    links,
-    verified,
+    StoredSnapshot,
 )
-from everstep_controller.journal.damage import verify_tables, verify_whole
-from everstep_controller.journal.schema import add_functions, migrate, view_as_newest
+from everstep_controller.journal.sqlite.checksums import Chain, checksum, links, verified
+from everstep_controller.journal.sqlite.damage import verify_tables, verify_whole
+from everstep_controller.journal.sqlite.schema import add_functions, migrate, view_as_newest
 
 # Reason of a line of the event list that is not as it was written.
 _DAMAGED = "LineDamaged"
@@ -40,36 +37,6 @@ _CHECKED: Mapping[str, str] = {
 _FAST = 1
 
 
-class Mark(NamedTuple):
-    """All records of an outbox up to this sequence are journaled; a step has one of each node."""
-
-    node: str
-    outbox: str
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredSnapshot:
-    """The state after an event, and the version of the code that folded it."""
-
-    seq: int
-    now_ns: int
-    version: str
-    state: bytes
-
-
-@dataclass(frozen=True, slots=True)
-class Announcement:
-    """A line of the event list."""
-
-    id: int
-    seq: int
-    at_ns: int
-    subject: str
-    reason: str
-    message: str
-
-
 class JournalStore:
     """One connection to the journal; used by the thread that made it.
 
@@ -80,7 +47,7 @@ class JournalStore:
         """Open (and create) the file. sqlite3.Error, OSError, SchemaError, DamagedJournalError."""
         if not read_only:
             _create(path)
-        self._path = path
+        self.path = path
         mode = "ro" if read_only else "rw"
         self._db = sqlite3.connect(f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=5.0)
         self._db.isolation_level = None
@@ -99,10 +66,6 @@ class JournalStore:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         migrate(self._db)
-
-    def another_reader(self) -> "JournalStore":
-        """Return a connection for another thread, to be closed there. Raises sqlite3.Error."""
-        return JournalStore(self._path, read_only=True)
 
     def close(self) -> None:
         """Close the connection."""
@@ -398,45 +361,3 @@ def _line(row: tuple[Any, ...]) -> Announcement:
     number, seq, at_ns = (value if isinstance(value, int) else 0 for value in content[:3])
     subject = str(content[3])
     return Announcement(number, seq, at_ns, subject, _DAMAGED, "bits changed on the disk")
-
-
-class JournalLockedError(Exception):
-    """Another controller uses this journal."""
-
-
-class JournalLock:
-    """Holds ``<journal>.lock`` while open.
-
-    Not the database itself: closing any descriptor of that file would drop SQLite's own locks.
-    """
-
-    def __init__(self, journal: Path) -> None:
-        self._path = journal.with_name(journal.name + ".lock")
-        self._fd = -1
-
-    def __enter__(self) -> "JournalLock":
-        """Take the lock. Raises JournalLockedError when another process has it."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(fd)
-            raise JournalLockedError(
-                f"{self._path}: another controller (process {holder}) uses this journal; "
-                "stop it first, or configure another journal"
-            ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        self._fd = fd
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Drop the lock."""
-        os.close(self._fd)
-        self._fd = -1

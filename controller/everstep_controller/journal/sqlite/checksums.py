@@ -11,25 +11,13 @@ from hashlib import blake2b
 
 import msgspec
 
+from everstep_controller.journal.port import DamagedJournalError, StoredEvent
+
 # The link before the first row.
 BEGINNING = b""
 # A change of any bits is missed once in 2^64.
 _BYTES = 8
 _ENCODER = msgspec.msgpack.Encoder()
-
-
-class DamagedJournalError(Exception):
-    """The journal's file does not say what was written to it; the message names the row."""
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEvent:
-    """An event as it lies in the journal."""
-
-    seq: int
-    now_ns: int
-    kind: str
-    body: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 
-from everstep_controller.journal.ledger_history import thin_ledgers
-from everstep_controller.journal.store import JournalStore
+from everstep_controller.journal.sqlite.ledger_history import thin_ledgers
+from everstep_controller.journal.sqlite.store import JournalStore
 
 # A snapshot that cannot be read must not cost the state: the one before it is kept, with its tail.
 SNAPSHOTS_KEPT = 2
@@ -56,13 +56,3 @@ def forget_outboxes(store: JournalStore, replaced: Iterable[str]) -> None:
     """Delete the marks of outboxes that their nodes have replaced."""
     for outbox in replaced:
         store.execute("DELETE FROM mark WHERE outbox = ?", (outbox,))
-
-
-def probe(store: JournalStore) -> None:
-    """Write and remove a row that needs new pages. Raises sqlite3.Error while there is no space."""
-    store.begin()
-    store.set_fact("probe", bytes(65536))
-    store.commit()
-    store.begin()
-    store.execute("DELETE FROM fact WHERE name = 'probe'")
-    store.commit()

@@ -1,0 +1,68 @@
+"""Assembly of the pages that are served over HTTP."""
+
+import asyncio
+from dataclasses import dataclass
+
+from everstep_controller.api.server import ListenError
+from everstep_controller.assembly.acting import Acting
+from everstep_controller.assembly.fleet import Fleet
+from everstep_controller.assembly.foundation import Foundation
+from everstep_controller.assembly.serving import Serving
+from everstep_controller.config import ControllerConfig
+from everstep_controller.metrics.collector import ControllerCollector, Counts
+from everstep_controller.web.metrics_server import MetricsServer
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """What is served over HTTP."""
+
+    metrics: MetricsServer | None = None
+
+    @property
+    def metrics_port(self) -> int:
+        """Return the port of /metrics; 0 where it is not served."""
+        return self.metrics.port if self.metrics is not None else 0
+
+    async def stop(self) -> None:
+        """Stop serving."""
+        if self.metrics is not None:
+            await asyncio.to_thread(self.metrics.stop)
+
+
+def start_pages(
+    config: ControllerConfig, base: Foundation, acting: Acting, fleet: Fleet, serving: Serving
+) -> Pages:
+    """Serve the pages that are configured. Raises ListenError."""
+    return Pages(_start_metrics(config, base, acting, fleet, serving))
+
+
+def _start_metrics(
+    config: ControllerConfig, base: Foundation, acting: Acting, fleet: Fleet, serving: Serving
+) -> MetricsServer | None:
+    """Serve /metrics where that is configured. Raises ListenError."""
+    if not config.metrics:
+        return None
+
+    def counts() -> Counts:
+        return Counts(
+            streams=len(fleet.sessions),
+            stalls=acting.targets.timers.stalls,
+            events=base.runtime.events_taken,
+            rejected=base.runtime.events_rejected,
+            journal_full=base.journal.full is not None,
+            driver_failures=acting.targets.drivers.failed_calls,
+            unauthenticated=serving.guard.refused if serving.guard else 0,
+            now_ns=base.runtime.now_ns(),
+        )
+
+    collector = ControllerCollector(
+        base.state, counts, acting.targets.vault, asyncio.get_running_loop()
+    )
+    try:
+        return MetricsServer(config.metrics, config.tls, collector)
+    except OSError as error:
+        raise ListenError(
+            f"metrics: {config.metrics} cannot be listened on: {error.strerror or error}; "
+            "'ss -ltnp' shows who uses the port"
+        ) from error

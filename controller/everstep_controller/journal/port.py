@@ -1,0 +1,246 @@
+"""Journal port: what the controller reads from and writes to whatever keeps its journal.
+
+Events are durable before they are acknowledged, and the state is folded from them. All else that a
+journal keeps is derived (decisions, snapshots, lines, ledgers) or small (marks, facts). Bodies are
+bytes to it: what is in them is ``codec.py``'s business.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+DAY_NS = 86_400_000_000_000
+
+
+class JournalWriteError(Exception):
+    """Nothing can be written now; the message is what the store said of it."""
+
+
+class DamagedJournalError(Exception):
+    """The journal does not say what was written to it; the message names the row."""
+
+
+class JournalLockedError(Exception):
+    """Another controller uses this journal."""
+
+
+# --- what is in it -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEvent:
+    """An event as it lies in the journal."""
+
+    seq: int
+    now_ns: int
+    kind: str
+    body: bytes
+
+
+class Mark(NamedTuple):
+    """All records of an outbox up to this sequence are journaled; a step has one of each node."""
+
+    node: str
+    outbox: str
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class StoredSnapshot:
+    """The state after an event, and the version of the code that folded it."""
+
+    seq: int
+    now_ns: int
+    version: str
+    state: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """A line of the event list."""
+
+    id: int
+    seq: int
+    at_ns: int
+    subject: str
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """Sum of a job's time by category, from its begin to a time, on so many nodes."""
+
+    job: str
+    at_ns: int
+    totals: Mapping[str, int]
+    # Where it has ranks then; of before this was written down: 1.
+    nodes: int = 1
+    # Incidents so far that nobody had planned.
+    failures: int = 0
+
+
+# By the number of a row: None where it is left out as a whole; of a batch whose events are taken
+# alone, the places of those that are left out.
+Rejected = Mapping[int, tuple[int, ...] | None]
+
+
+# --- who has it open -----------------------------------------------------------------------------
+
+
+class JournalReader(Protocol):
+    """One connection that reads; used by the thread that made it. DamagedJournalError of rows."""
+
+    def another_reader(self) -> "JournalReader":
+        """Return a connection for another thread, to be closed there."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection."""
+        ...
+
+    def last(self) -> tuple[int, int]:
+        """Return sequence and time of the newest event or snapshot; zeros if there is none."""
+        ...
+
+    def events(self, after: int, through: int | None = None) -> Iterator[StoredEvent]:
+        """Yield events in order, those that were rejected among them."""
+        ...
+
+    def rejections(self) -> Rejected:
+        """Return the events that are left out."""
+        ...
+
+    def snapshot(self, through: int | None = None) -> StoredSnapshot | None:
+        """Return the newest snapshot, or the newest that is not after an event.
+
+        The state of one that is damaged is empty, which nobody can read.
+        """
+        ...
+
+    def oldest_snapshot(self) -> StoredSnapshot | None:
+        """Return the oldest snapshot that is kept."""
+        ...
+
+    def removed_through(self) -> int:
+        """Return the newest event that is no longer kept, because a snapshot is; 0 for none."""
+        ...
+
+    def last_decision(self) -> int:
+        """Return the newest event whose actions are recorded; 0 for none."""
+        ...
+
+    def decisions(self, after: int) -> Mapping[int, bytes]:
+        """Return the recorded actions by event."""
+        ...
+
+    def marks(self) -> dict[str, int]:
+        """Return how far each outbox is journaled."""
+        ...
+
+    def outboxes(self) -> Mapping[str, str]:
+        """Return the node of every outbox that has a mark."""
+        ...
+
+    def last_announcement(self) -> int:
+        """Return the number of the newest line of the event list; 0 for none."""
+        ...
+
+    def announcements(self, subject: str, limit: int, since_ns: int = 0) -> list[Announcement]:
+        """Return the newest lines of the event list, oldest first, of one subject if named."""
+        ...
+
+    def ledger_rows(self, since_ns: int) -> Iterator[LedgerRow]:
+        """Yield the rows from a time on that tell days apart, and of each job the last before it.
+
+        They come by job, and of each in the order of time. Rows that are damaged are left out.
+        """
+        ...
+
+    def fact(self, name: str) -> bytes | None:
+        """Return a kept value."""
+        ...
+
+
+class JournalWriter(JournalReader, Protocol):
+    """One connection that writes too; each write is in a transaction."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Make what is written in it durable, or forget all of it. Raises JournalWriteError."""
+        ...
+
+    def verify(self) -> None:
+        """Look for damage where a start reads. Raises DamagedJournalError."""
+        ...
+
+    def append(self, events: Iterable[StoredEvent], marks: Iterable[Mark]) -> None:
+        """Add events, and how far their outboxes are journaled with them."""
+        ...
+
+    def unmark(self, mark: Mark) -> None:
+        """Enter that records of an outbox after this sequence were not taken after all."""
+        ...
+
+    def record(self, seq: int, actions: bytes) -> None:
+        """Write down what an event led to."""
+        ...
+
+    def reject(self, seq: int, error: str, left_out: Iterable[int] | None = None) -> None:
+        """Mark an event that the core cannot take: folding leaves it out.
+
+        Of a batch, folding takes each event alone, without those at the places ``left_out``.
+        """
+        ...
+
+    def announce(self, announcements: Iterable[Announcement]) -> None:
+        """Add lines to the event list."""
+        ...
+
+    def save_snapshot(self, snapshot: StoredSnapshot) -> None:
+        """Keep the state, so that folding starts from it."""
+        ...
+
+    def save_ledger(self, row: LedgerRow) -> None:
+        """Write a row down; it outlives the job's place in the state."""
+        ...
+
+    def set_fact(self, name: str, value: bytes) -> None:
+        """Keep a value that is no event, such as a secret."""
+        ...
+
+    def prune_snapshots(self, events_before_ns: int) -> int:
+        """Delete the snapshots that nobody needs; return how many."""
+        ...
+
+    def compact(self, events_before_ns: int, announcements_before_ns: int) -> int:
+        """Delete what is older, as far as snapshots stand for it; return the deleted events."""
+        ...
+
+    def forget_outboxes(self, replaced: Iterable[str]) -> None:
+        """Delete the marks of outboxes that their nodes have replaced."""
+        ...
+
+    def probe(self) -> None:
+        """Write and remove what needs space. Raises JournalWriteError while there is none."""
+        ...
+
+
+class JournalBackend(Protocol):
+    """Place of one journal, and how it is opened there."""
+
+    def lock(self) -> AbstractContextManager[object]:
+        """Keep every other controller out. Raises JournalLockedError."""
+        ...
+
+    def verify(self) -> None:
+        """Look for what must be known before it is opened. Raises what its own errors are."""
+        ...
+
+    def open_writer(self) -> JournalWriter:
+        """Open it, made or migrated where that is due. Raises what its own errors are."""
+        ...
+
+    def open_reader(self) -> JournalReader:
+        """Open one that exists."""
+        ...

@@ -1,0 +1,1 @@
+"""Journal in an SQLite file: its tables, their schema, their damage and their upkeep."""

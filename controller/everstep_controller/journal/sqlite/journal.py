@@ -1,0 +1,129 @@
+"""SQLite journal: the port's implementation, from its tables, their upkeep and their ledgers."""
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from everstep_controller.journal.port import JournalLockedError, JournalWriteError, LedgerRow
+from everstep_controller.journal.sqlite import compaction, ledger_history
+from everstep_controller.journal.sqlite.damage import verify_log
+from everstep_controller.journal.sqlite.store import JournalStore
+
+# More than the file's free pages hold, so that a full disk shows.
+_PROBE_BYTES = 65536
+
+
+class SqliteJournal(JournalStore):
+    """See JournalReader and JournalWriter."""
+
+    def another_reader(self) -> "SqliteJournal":
+        """See JournalReader. Raises sqlite3.Error."""
+        return SqliteJournal(self.path, read_only=True)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See JournalWriter."""
+        try:
+            self.begin()
+            yield
+            self.commit()
+        except sqlite3.Error as error:
+            self.rollback()
+            raise JournalWriteError(str(error)) from error
+        except BaseException:
+            self.rollback()
+            raise
+
+    def prune_snapshots(self, events_before_ns: int) -> int:
+        """See JournalWriter."""
+        return compaction.prune_snapshots(self, events_before_ns)
+
+    def compact(self, events_before_ns: int, announcements_before_ns: int) -> int:
+        """See JournalWriter."""
+        return compaction.compact(self, events_before_ns, announcements_before_ns)
+
+    def forget_outboxes(self, replaced: Iterable[str]) -> None:
+        """See JournalWriter."""
+        compaction.forget_outboxes(self, replaced)
+
+    def save_ledger(self, row: LedgerRow) -> None:
+        """See JournalWriter."""
+        ledger_history.save_ledger(self, row)
+
+    def ledger_rows(self, since_ns: int) -> Iterator[LedgerRow]:
+        """See JournalReader."""
+        return ledger_history.ledger_rows(self, since_ns)
+
+    def probe(self) -> None:
+        """See JournalWriter."""
+        with self.transaction():
+            self.set_fact("probe", bytes(_PROBE_BYTES))
+        with self.transaction():
+            self.execute("DELETE FROM fact WHERE name = 'probe'")
+
+
+class JournalLock:
+    """Holds ``<journal>.lock`` while open.
+
+    Not the database itself: closing any descriptor of that file would drop SQLite's own locks.
+    """
+
+    def __init__(self, journal: Path) -> None:
+        self._path = journal.with_name(journal.name + ".lock")
+        self._fd = -1
+
+    def __enter__(self) -> "JournalLock":
+        """Take the lock. Raises JournalLockedError when another process has it."""
+        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(fd)
+            raise JournalLockedError(
+                f"{self._path}: another controller (process {holder}) uses this journal; "
+                "stop it first, or configure another journal"
+            ) from error
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Drop the lock."""
+        os.close(self._fd)
+        self._fd = -1
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteBackend:
+    """See JournalBackend: a file."""
+
+    path: Path
+
+    def lock(self) -> JournalLock:
+        """See JournalBackend; the folder is made. Raises OSError, too."""
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return JournalLock(self.path)
+
+    def verify(self) -> None:
+        """See JournalBackend. Raises DamagedJournalError, ForeignLogError."""
+        verify_log(self.path)
+
+    def open_writer(self) -> SqliteJournal:
+        """See JournalBackend. Raises sqlite3.Error, OSError, SchemaError, DamagedJournalError."""
+        return SqliteJournal(self.path)
+
+    def open_reader(self) -> SqliteJournal:
+        """See JournalBackend. Raises sqlite3.Error, DamagedJournalError."""
+        return SqliteJournal(self.path, read_only=True)

@@ -1,0 +1,1 @@
+"""Pages of the controller over HTTP; today what Prometheus reads is the only one."""
