@@ -363,7 +363,7 @@ def _controller() -> Iterator[CallSite]:
     )
     undamaged = "no fault of the field damages the journal's bytes"
     yield CallSite(
-        f"{c}journal.ledger_history",
+        f"{c}journal.sqlite.ledger_history",
         "the ledger of %s at %d is left out: bits changed on the disk",
         *(_N, undamaged),
     )
