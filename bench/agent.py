@@ -1,22 +1,20 @@
 """Agent benchmark: its cost on a node, and the time until the controller knows of a fault.
 
 Everything runs on this machine, one after another: the agent of a faked node of 8 GPUs and 8 HCAs
-(the tests' driver library and sysfs tree), an agent of the machine as it is, a bare loop that reads
-the same, and node-exporter; each agent is connected to a real controller.
+(the tests' driver library and sysfs tree), an agent of the machine as it is, and node-exporter;
+each agent is connected to a real controller.
 """
 
 from collections.abc import Iterator
 
 import agent_cost
 import agent_latency
-import agent_sources
 from table import Row, arguments, show
 
 
 def compare(seconds: float, repeats: int, faults: int) -> Iterator[Row]:
     """Measure everything and yield the rows."""
     yield from agent_cost.measure(seconds, repeats)
-    yield from agent_sources.measure(repeats)
     yield from agent_latency.measure(faults)
 
 

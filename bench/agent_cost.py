@@ -1,8 +1,7 @@
-"""Cost of an agent on its node, beside node-exporter and a bare loop over the same readings."""
+"""Cost of an agent on its node, beside node-exporter."""
 
 import contextlib
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -12,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from daemons import agent_command, controller_command
-from machines import FakeMachine, Machine, fake_machine, this_machine
+from machines import Machine, fake_machine, this_machine
 from processes import (
     cpu_s,
     free_port,
@@ -98,14 +97,6 @@ def exporter_cost(look: Windows) -> Cost:
             return look.of(exporter.pid)
 
 
-def bare_loop_cost(fakes: FakeMachine, look: Windows) -> Cost:
-    """Measure the loop that only reads."""
-    script = Path(__file__).with_name("bare_loop.py")
-    command: list[str | Path] = [sys.executable, script, fakes.sysfs.root]
-    with running(command, fakes.machine.environment) as loop:
-        return look.of(loop.pid)
-
-
 @dataclass(frozen=True, slots=True)
 class AgentCost:
     """Cost of an agent, alone and scraped, and how many of its processes had which library."""
@@ -149,34 +140,30 @@ def measure(seconds: float, repeats: int) -> Iterator[Row]:
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as name:
         folder = Path(name)
         with fake_machine(folder) as fakes:
-            exporter, bare = exporter_cost(look), bare_loop_cost(fakes, look)
+            exporter = exporter_cost(look)
             faked = agent_cost(folder / "faked", fakes.machine, look)
             plain = agent_cost(folder / "plain", this_machine(), look)
-    yield from cpu_rows(exporter, bare, faked, plain)
-    yield from memory_rows(exporter, bare, faked.alone, plain.alone)
+    yield from cpu_rows(exporter, faked, plain)
+    yield from memory_rows(exporter, faked.alone, plain.alone)
     yield row("processes of the agent with NVML loaded", faked.loaded[:1], "processes")
     yield row("processes of the agent with CUDA loaded", faked.loaded[1:], "processes")
 
 
-def cpu_rows(exporter: Cost, bare: Cost, faked: AgentCost, plain: AgentCost) -> Iterator[Row]:
+def cpu_rows(exporter: Cost, faked: AgentCost, plain: AgentCost) -> Iterator[Row]:
     """Yield what the processes used of a core."""
     unit = "% of a core"
     peer = row("node-exporter, scraped at 1 Hz: CPU", exporter.cpu_percent, unit)
-    limit = row(f"bare loop, {_FAKES}: CPU", bare.cpu_percent, unit, peer)
-    yield from (peer, limit)
+    yield peer
     yield row(f"agent, {_FAKES}: CPU", faked.alone.cpu_percent, unit, peer)
-    yield row(f"agent, {_FAKES}: CPU (the same)", faked.alone.cpu_percent, unit, limit)
     yield row(f"agent, {_FAKES}, scraped at 1 Hz: CPU", faked.scraped.cpu_percent, unit, peer)
     yield row("agent, this machine: CPU", plain.alone.cpu_percent, unit, peer)
     yield row("agent, this machine, scraped at 1 Hz: CPU", plain.scraped.cpu_percent, unit, peer)
 
 
-def memory_rows(exporter: Cost, bare: Cost, faked: Cost, plain: Cost) -> Iterator[Row]:
+def memory_rows(exporter: Cost, faked: Cost, plain: Cost) -> Iterator[Row]:
     """Yield what memory the processes took."""
     peer = row("node-exporter: memory", exporter.memory_mib, "MiB")
-    limit = row("bare loop: memory", bare.memory_mib, "MiB", peer)
-    yield from (peer, limit)
+    yield peer
     yield row(f"agent, {_FAKES}: memory", faked.memory_mib, "MiB", peer)
-    yield row(f"agent, {_FAKES}: memory (the same)", faked.memory_mib, "MiB", limit)
     yield row(f"agent, {_FAKES}: memory, alone on its node", faked.alone_mib, "MiB")
     yield row("agent, this machine: memory", plain.memory_mib, "MiB", peer)

@@ -93,7 +93,8 @@ class Marks:
     def read_events(self, admin: contextlib.AbstractContextManager[GrpcAdmin]) -> None:
         """Take what the controller tells."""
         with contextlib.suppress(AdminError), admin as one:
-            self._events = list(one.events("", 1000, follow=False))
+            asked = admin_pb2.WatchEventsRequest(limit=1000)
+            self._events = list(one.stream(lambda stub: stub.WatchEvents, asked))
 
     def is_over(self, ended: bool, until: str) -> bool:
         """Return whether what is waited for has come, or can come no more."""

@@ -1,12 +1,11 @@
-"""Hangs: who holds a job back, on public dumps, on synthetic jobs, and for 16,384 ranks.
+"""Hangs: who holds a job back, on public dumps, in live jobs, and for 16,384 ranks.
 
-    python bench/localise.py [--only dumps|synthetic|scale|live|KIND] [--jobs N] [--seed N] [--json]
+    python bench/localise.py [--only dumps|scale|live|KIND] [--jobs N] [--seed N] [--json]
     python bench/localise.py --only live [--lanes N] [--part K/N] [--save FILE]
     python bench/localise.py --merge FILE FILE [--json]
 
 ``dumps``: the public fault-injected dumps beside the repository, with torch's own analyser on the
-same files where torch is installed. ``synthetic``: jobs whose truth is known by construction, with
-none, a tenth of the innocent dumps missing. ``scale``: the verdict over as many reports, in CPU
+same files where torch is installed. ``scale``: the verdict over as many reports, in CPU
 seconds, decoding included. ``live``: real gloo jobs of 4 and 8 ranks with a fault in one rank; the
 launcher's watch says when they stand still, and they are looked at twice, as the controller does.
 ``--only KIND --seed N --jobs 1`` repeats one. ``--part 1/2`` runs the first half of the jobs,
@@ -24,7 +23,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from hang_cases import KINDS, Outcome
-from hang_jobs import FAULTS, hung_job
 from hang_live_runs import Injections, read, run_lanes, write
 from hang_scores import SCORE_HEAD, scored, scores
 from table import lines
@@ -60,7 +58,7 @@ def main() -> int:
     if options.save:
         write(options.save, outcomes)
     parts = [one for one in sorted(_PARTS) if options.only in (None, one) and not options.merge]
-    rows = [*scored(outcomes), *_rows(parts, options.jobs, options.seed)]
+    rows = [*scored(outcomes), *_rows(parts)]
     if options.json:
         print(json.dumps([*(one.row() for one in scores(outcomes)), *rows]))
         return 0
@@ -77,7 +75,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     names = [*sorted(_PARTS), "live", *KINDS]
     parser.add_argument("--only", choices=names, help="one part, or live kind")
-    parser.add_argument("--jobs", type=int, default=0, help="so many for each fault (100; live 15)")
+    parser.add_argument("--jobs", type=int, default=0, help="live jobs of each kind (15)")
     parser.add_argument("--seed", type=int, default=10_000, help="of the first of them")
     parser.add_argument("--lanes", type=int, default=_LANES, help="live jobs side by side")
     parser.add_argument("--part", default="1/1", help="of the live jobs: 1/2 and 2/2 are halves")
@@ -95,8 +93,8 @@ def _live(options: argparse.Namespace) -> list[Outcome]:
     return run_lanes(one, min(options.lanes, one.count))
 
 
-def _rows(parts: Sequence[str], jobs: int, seed: int) -> list[Row]:
-    return [row for part in parts for row in _PARTS[part](jobs, seed)]
+def _rows(parts: Sequence[str]) -> list[Row]:
+    return [row for part in parts for row in _PARTS[part]()]
 
 
 def _row(case: str, by: str, truth: set[int], named: set[int], kind: str, seconds: float) -> Row:
@@ -112,7 +110,7 @@ def _row(case: str, by: str, truth: set[int], named: set[int], kind: str, second
     }
 
 
-def public_dumps(*_: int) -> Iterator[Row]:
+def public_dumps() -> Iterator[Row]:
     """Yield what is found in each public episode, and what torch's analyser finds there."""
     for folder, truth in episodes():
         yield judged(folder, truth)
@@ -150,38 +148,6 @@ def _torchfrtrace(folder: Path, truth: set[int]) -> Iterator[Row]:
         return
     yield _row(folder.name, "torchfrtrace, all", truth, set().union(*found), "-", 0.0)
     yield _row(folder.name, "torchfrtrace, first", truth, found[0], "-", 0.0)
-
-
-def synthetic_jobs(jobs: int, seed: int) -> Iterator[Row]:
-    """Yield precision and recall of each fault, without and with missing dumps."""
-    for missing in (0.0, 0.1):
-        for fault in FAULTS:
-            yield _synthetic(fault, missing, jobs or 100, seed)
-
-
-def _synthetic(fault: str, missing: float, jobs: int, first: int) -> Row:
-    counts = {"culprits": 0, "found": 0, "false": 0, "missed": 0}
-    kinds: dict[str, int] = {}
-    spent = 0.0
-    # As shipped, others than those with which the rules were found.
-    for seed in range(first, first + jobs):
-        job = hung_job(seed, fault, missing=missing)
-        started = time.process_time()
-        verdict = judge(job.reports, job.world_size)
-        spent += time.process_time() - started
-        row = _row("", "", set(job.culprits), {one.rank for one in verdict.culprits}, "", 0)
-        for name in counts:
-            counts[name] += int(str(row[name]))
-        kinds[verdict.kind.value] = kinds.get(verdict.kind.value, 0) + 1
-    best = max(kinds, key=kinds.__getitem__)
-    lost = f", {missing:.0%} of dumps missing" if missing else ""
-    return {
-        "case": f"synthetic {fault}{lost}",
-        "judge": "everstep hang",
-        **counts,
-        "class": f"{best} {kinds[best]}/{jobs}",
-        "CPU ms": f"{1000 * spent / jobs:.1f}",
-    }
 
 
 # --- 16,384 ranks --------------------------------------------------------------------------------
@@ -245,7 +211,7 @@ _WAITING = Operation(
 )
 
 
-def scale(*_: int) -> Iterator[Row]:
+def scale() -> Iterator[Row]:
     """Yield the time of a verdict over 16,384 reports, from their JSON."""
     truth = {4711, 9001}
     texts = [json_text(report) for report in large_job(truth)]
@@ -265,9 +231,8 @@ def _large_row(texts: list[str], truth: set[int]) -> Row:
     return _row(case, "everstep hang", truth, named, verdict.kind.value, seconds)
 
 
-_PARTS: dict[str, Callable[[int, int], Iterator[Row]]] = {
+_PARTS: dict[str, Callable[[], Iterator[Row]]] = {
     "dumps": public_dumps,
-    "synthetic": synthetic_jobs,
     "scale": scale,
 }
 

@@ -5,7 +5,6 @@ driven as the daemon drives them, without sockets and disk. Each repeat loses an
 """
 
 import cProfile
-import pstats
 import random
 import time
 from collections import defaultdict
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from scale_fleet import JOB, RANKS_PER_NODE, Bench, Recorder, form, joined
-from table import Row, row
 
 from everstep_common import reports
 from everstep_common.reports import Phase
@@ -28,7 +26,6 @@ from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.core.vault.recovery_step import group_sources
 from everstep_controller.core.vault.replication import replica_targets
 from everstep_controller.journal.codec import encode, encode_actions
-from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.runtime.vault_service import VaultService
 
 # One spare a rack of 32 nodes, and so many racks that 2,048 nodes take part.
@@ -198,25 +195,3 @@ def _messages(job: JobRecord, starts: Sequence[StartGeneration]) -> list[bytes]:
         ).SerializeToString()
         for order in starts
     ]
-
-
-def whole_rows(repeats: int, *, profiled: bool) -> Iterator[Row]:
-    """Yield what the recoveries cost, and print where the time went if asked to."""
-    collect_garbage_seldom()  # as the daemon does
-    whole = formed()
-    whole.profiled = profiled
-    for repeat in range(repeats):
-        run(whole)
-        lose(whole, whole.job.generation.members[_RACK * (2 * repeat + 1)])
-    yield from _rows(whole)
-    if profiled:
-        pstats.Stats(whole.profile).sort_stats("cumulative").print_stats(40)
-
-
-def _rows(whole: Whole) -> Iterator[Row]:
-    for stage, spent in whole.spent.items():
-        yield row(f"{_MEMBERS} x {RANKS_PER_NODE}: {stage}", spent, "ms")
-    plans = [sum(parts) for parts in zip(*(whole.spent[stage] for stage in PLAN), strict=True)]
-    yield row("the whole plan", plans, "ms")
-    everything = [sum(parts) for parts in zip(*whole.spent.values(), strict=True)]
-    yield row("from the judged fault to the last message", everything, "ms")

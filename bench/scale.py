@@ -4,8 +4,7 @@ Each row is measured in a process of its own at 1,000, 3,000 and 12,500 nodes (o
 processor time from the records as values to the actions that follow, with the journal's text of
 both; connections, protobuf and the disk are left out. The exponent is that of the power of the
 number of nodes that fits the sizes best: 1 is proportional. A row that takes longer than the limit
-at some size has no value there, and is not met. What connections cost is measured after that by
-`transport.py`, over real ones and beside a bare server, unless it is left out.
+at some size has no value there, and is not met.
 """
 
 import argparse
@@ -16,8 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 import scale_rows
-import transport
-from table import Row, lines, show, told
+from table import lines
 
 # So long may a row take in one size, what it is measured on included.
 _LIMIT_S = 150.0
@@ -88,7 +86,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print rows as JSON")
     parser.add_argument("--only", choices=[*scale_rows.ROWS], action="append", help="a row")
-    parser.add_argument("--no-transport", action="store_true", help="leave connections out")
     parser.add_argument("--limit-s", type=float, default=_LIMIT_S, help="for a row at one size")
     parser.add_argument("--row", choices=[*scale_rows.ROWS], help=argparse.SUPPRESS)
     parser.add_argument("--nodes", type=int, default=1000, help=argparse.SUPPRESS)
@@ -97,18 +94,10 @@ def main() -> None:
         print(scale_rows.main(given.row, given.nodes))
         return
     found = [_measured(name, given.limit_s) for name in given.only or scale_rows.ROWS]
-    if not given.json:
-        _show(found)
-    # A single row is asked for by who works on it, who does not want to wait for everything else.
-    streams: list[Row] = []
-    if not (given.no_transport or given.only):
-        print("streams of agents: some ten minutes ...", file=sys.stderr, flush=True)
-        streams += transport.rows(transport.Plan())
     if given.json:
-        print(json.dumps([*found, *map(told, streams)], indent=1))
-    elif streams:
-        print()
-        show(streams, as_json=False)
+        print(json.dumps(found, indent=1))
+    else:
+        _show(found)
 
 
 def _measured(name: str, limit_s: float) -> Mapping[str, object]:

@@ -21,8 +21,6 @@ PARTS = {
     "hashing": "vault_hashing",
     "restore": "vault_restore",
     "persist": "vault_persist",
-    "catalogue": "vault_controller",
-    "gpu": "vault_gpu",
 }
 
 
