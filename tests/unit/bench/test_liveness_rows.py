@@ -1,10 +1,10 @@
-"""Rows of liveness in docs/benchmarks.md: each is a fault that bench/liveness.py plays."""
+"""Rows of liveness in docs/benchmarks.md: each is a fault that bench liveness plays."""
 
 import re
 from pathlib import Path
 
-import liveness_processes
-import liveness_virtual
+from liveness import real_faults as liveness_processes
+from liveness import virtual_faults as liveness_virtual
 
 _PAGE = Path(__file__).resolve().parents[3] / "docs/benchmarks.md"
 _HEADING = "## Faults of liveness, and who is harmed"

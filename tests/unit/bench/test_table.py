@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from table import row, show
+from harness.table import row, show
 
 
 def test_a_row_is_the_median_with_its_spread_and_its_ratio() -> None:

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from vault_figures import Series, Target, show
+from harness.figures import Series, Target, show
 
 
 def test_a_ratio_is_the_median_of_the_ratios_of_each_round() -> None:

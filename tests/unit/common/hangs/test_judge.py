@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hangs.localise import DUMPS, episodes, judged, large_job
 from hypothesis import given
 from hypothesis import strategies as st
-from localise import DUMPS, episodes, judged, large_job
 
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.dumps.folder import read_folder

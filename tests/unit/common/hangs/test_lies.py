@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hang_faults import faulty_job
+from hangs.faults import faulty_job
 
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.reports.rank_report import (
