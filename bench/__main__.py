@@ -39,8 +39,8 @@ def main(words: list[str]) -> int:
         return 0 if asked else 2
     name, *rest = words
     sys.path[:1] = [str(BENCH), str(BENCH.parent / "tests")]
-    sys.argv = [f"bench {name}", *rest]
-    return int(importlib.import_module(BENCHMARKS[name]).main() or 0)
+    run = importlib.import_module("harness.session").run
+    return int(run(importlib.import_module(BENCHMARKS[name]).BENCHMARK, name, rest))
 
 
 def _listed() -> list[str]:

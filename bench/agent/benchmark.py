@@ -5,29 +5,25 @@ Everything runs on this machine, one after another: the agent of a faked node of
 each agent is connected to a real controller.
 """
 
-from collections.abc import Iterator
+from agent import cost, latency
+from harness.session import Benchmark, Part
 
-from agent import cost as agent_cost
-from agent import latency as agent_latency
-from harness.table import Row, arguments, show
-
-
-def compare(seconds: float, repeats: int, faults: int) -> Iterator[Row]:
-    """Measure everything and yield the rows."""
-    yield from agent_cost.measure(seconds, repeats)
-    yield from agent_latency.measure(faults)
-
-
-def main() -> None:
-    """Measure and print."""
-    parser = arguments(__doc__ or "")
-    parser.add_argument("--faults", type=int, default=200, help="faults of each kind")
-    parser.add_argument("--quick", action="store_true", help="two windows of 3 s, 20 faults")
-    given = parser.parse_args()
-    if given.quick:
-        given.seconds, given.repeats, given.faults = 3.0, 2, 20
-    show(list(compare(given.seconds, given.repeats, given.faults)), given.json)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[
+        Part("cost", 320.0, lambda given: cost.measure(given.seconds, given.repeats)),
+        *(
+            Part(name, seconds, lambda given, name=name: latency.measure(name, given.faults))  # type: ignore[misc]
+            for name, seconds in (
+                *(("bare", 40.0), ("xid", 45.0), ("link", 60.0)),
+                *(("ecc", 25.0), ("hca", 45.0), ("respawn", 60.0)),
+            )
+        ),
+    ],
+    repeats=5,
+    seconds=10.0,
+    add_options=lambda parser: parser.add_argument(
+        "--faults", type=int, default=200, help="faults of each kind"
+    ),
+    quick={"seconds": 3.0, "repeats": 2, "faults": 20},
+)

@@ -29,6 +29,7 @@ SETTLE_S = 12.0
 DRIVER, CUDA = "libnvidia-ml", "libcuda"
 _EXPORTER = "prometheus-node-exporter"
 _FAKES = "8 GPUs, 8 HCAs"
+_EXPORTER_SCRAPED = "node-exporter, scraped at 1 Hz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,14 @@ class Cost:
     cpu_percent: list[float] = field(default_factory=list)
     memory_mib: list[float] = field(default_factory=list)
     alone_mib: list[float] = field(default_factory=list)
+
+    def cpu_row(self, name: str, peer: Row | None = None) -> Row:
+        """Return what it used of a core."""
+        return row(f"{name}: CPU", self.cpu_percent, "% of a core", peer)
+
+    def memory_row(self, name: str, peer: Row | None = None) -> Row:
+        """Return what memory it took."""
+        return row(f"{name}: memory", self.memory_mib, "MiB", peer)
 
 
 @contextlib.contextmanager
@@ -139,31 +148,20 @@ def measure(seconds: float, repeats: int) -> Iterator[Row]:
     look = Windows(seconds, repeats)
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as name:
         folder = Path(name)
+        peer = exporter_cost(look)
+        yield from (peer.cpu_row(_EXPORTER_SCRAPED), peer.memory_row("node-exporter"))
         with fake_machine(folder) as fakes:
-            exporter = exporter_cost(look)
             faked = agent_cost(folder / "faked", fakes.machine, look)
-            plain = agent_cost(folder / "plain", this_machine(), look)
-    yield from cpu_rows(exporter, faked, plain)
-    yield from memory_rows(exporter, faked.alone, plain.alone)
-    yield row("processes of the agent with NVML loaded", faked.loaded[:1], "processes")
-    yield row("processes of the agent with CUDA loaded", faked.loaded[1:], "processes")
+        yield from _rows(f"agent, {_FAKES}", faked, peer)
+        alone = row(f"agent, {_FAKES}: memory, alone on its node", faked.alone.alone_mib, "MiB")
+        yield alone
+        for library, found in zip(("NVML", "CUDA"), faked.loaded, strict=True):
+            yield row(f"processes of the agent with {library} loaded", [found], "processes")
+        plain = agent_cost(folder / "plain", this_machine(), look)
+        yield from _rows("agent, this machine", plain, peer)
 
 
-def cpu_rows(exporter: Cost, faked: AgentCost, plain: AgentCost) -> Iterator[Row]:
-    """Yield what the processes used of a core."""
-    unit = "% of a core"
-    peer = row("node-exporter, scraped at 1 Hz: CPU", exporter.cpu_percent, unit)
-    yield peer
-    yield row(f"agent, {_FAKES}: CPU", faked.alone.cpu_percent, unit, peer)
-    yield row(f"agent, {_FAKES}, scraped at 1 Hz: CPU", faked.scraped.cpu_percent, unit, peer)
-    yield row("agent, this machine: CPU", plain.alone.cpu_percent, unit, peer)
-    yield row("agent, this machine, scraped at 1 Hz: CPU", plain.scraped.cpu_percent, unit, peer)
-
-
-def memory_rows(exporter: Cost, faked: Cost, plain: Cost) -> Iterator[Row]:
-    """Yield what memory the processes took."""
-    peer = row("node-exporter: memory", exporter.memory_mib, "MiB")
-    yield peer
-    yield row(f"agent, {_FAKES}: memory", faked.memory_mib, "MiB", peer)
-    yield row(f"agent, {_FAKES}: memory, alone on its node", faked.alone_mib, "MiB")
-    yield row("agent, this machine: memory", plain.memory_mib, "MiB", peer)
+def _rows(name: str, found: AgentCost, peer: Cost) -> Iterator[Row]:
+    yield found.alone.cpu_row(name, peer.cpu_row(_EXPORTER_SCRAPED))
+    yield found.scraped.cpu_row(f"{name}, scraped at 1 Hz", peer.cpu_row(_EXPORTER_SCRAPED))
+    yield found.alone.memory_row(name, peer.memory_row("node-exporter"))

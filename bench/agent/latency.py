@@ -23,7 +23,12 @@ _OWN_NETWORK = (
     "sh",
 )
 # What the agent reads of HCAs' counters, it reads in every fifth look.
-_POLLS = (("ecc", "GPU memory error counted", 1.0), ("hca", "HCA error counted", 5.0))
+_POLLS = {"ecc": ("GPU memory error counted", 1.0), "hca": ("HCA error counted", 5.0)}
+_AT_ONCE = {
+    "bare": "bare stream: finding sent → told",
+    "xid": "kernel line with an Xid → finding",
+    "link": "link goes down → finding",
+}
 _RESPAWNS = 10
 _RESPAWN_PATIENCE_S = 20.0
 
@@ -42,23 +47,18 @@ def at(samples: Sequence[float], share: float) -> float:
     return samples[min(len(samples) - 1, int(share * len(samples)))]
 
 
-def rows_of(kind: str, what: str, count: int, against: Sequence[Row] = ()) -> list[Row]:
-    """Return the median and the 99th percentile, each against the same of others."""
-    found = sample(kind, count)
-    peers: Sequence[Row | None] = against or (None, None)
-    return [
-        row(f"{what}: {name}", [at(found, share) * 1e3], "ms", peer)
-        for (name, share), peer in zip((("p50", 0.5), ("p99", 0.99)), peers, strict=True)
-    ]
+def rows_of(what: str, found: Sequence[float]) -> Iterator[Row]:
+    """Yield the median and the 99th percentile."""
+    for name, share in (("p50", 0.5), ("p99", 0.99)):
+        yield row(f"{what}: {name}", [at(found, share) * 1e3], "ms")
 
 
-def polls(count: int) -> Iterator[Row]:
+def polls(kind: str, what: str, interval_s: float, count: int) -> Iterator[Row]:
     """Yield how many polls of its source a counted error waits."""
-    for kind, what, interval_s in _POLLS:
-        found = [seconds / interval_s for seconds in sample(kind, count)]
-        unit = f"polls of {interval_s:g} s"
-        yield row(f"{what} → finding: median", found, unit)
-        yield row(f"{what} → finding: longest", found[-1:], unit)
+    found = [seconds / interval_s for seconds in sample(kind, count)]
+    unit = f"polls of {interval_s:g} s"
+    yield row(f"{what} → finding: median", found, unit)
+    yield row(f"{what} → finding: longest", found[-1:], unit)
 
 
 def respawns() -> list[float]:
@@ -99,11 +99,11 @@ def holders(agent: int) -> set[int]:
     return {pid for pid in tree(agent) if mapped(pid, DRIVER)}
 
 
-def measure(count: int) -> Iterator[Row]:
-    """Measure all kinds and yield the rows."""
-    bare = rows_of("bare", "bare stream: finding sent → told", count)
-    yield from bare
-    yield from rows_of("xid", "kernel line with an Xid → finding", count, bare)
-    yield from rows_of("link", "link goes down → finding", count, bare)
-    yield from polls(count)
-    yield row("GPU probe killed → another has the driver", [s * 1e3 for s in respawns()], "ms")
+def measure(kind: str, count: int) -> Iterator[Row]:
+    """Measure one kind of fault, or how soon a killed probe is replaced, and yield the rows."""
+    if kind == "respawn":
+        yield row("GPU probe killed → another has the driver", [s * 1e3 for s in respawns()], "ms")
+    elif kind in _POLLS:
+        yield from polls(kind, *_POLLS[kind], count)
+    else:
+        yield from rows_of(_AT_ONCE[kind], sample(kind, count))

@@ -6,6 +6,7 @@ Everstep. Windows take turns: a flood, nothing, its burn, nothing. After each fl
 is compared with that before it.
 """
 
+import argparse
 import json
 import os
 import statistics
@@ -16,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -29,7 +31,8 @@ from harness.processes import (
     running,
     wait_for_port,
 )
-from harness.table import Row, arguments, row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 from vault.nodes import RANK_PATH, until_there
 
 _NOBODY = 65534
@@ -121,24 +124,25 @@ class _attacker:  # noqa: N801 - used as a context
         self._stack.close()
 
 
-def measure(kinds: Sequence[str], repeats: int, seconds: float) -> Iterator[Row]:
-    """Yield a row for no attacker, and those of each flood."""
-    ordinary = [kind for kind in kinds if kind != TWO_NODES]
-    if ordinary:
-        with ExitStack() as stack:
-            job = _started(stack)
-            idle = [job.window("", seconds) for _ in range(repeats)]
-            yield _times("no attacker", idle)
-            for kind in ordinary:
-                yield from _measure_flood(job, kind, repeats, seconds)
-    if TWO_NODES in kinds:
-        with ExitStack() as stack:
-            job = _started(stack, nodes=2)
-            yield from _measure_flood(job, TWO_NODES, repeats, _TWO_NODE_FLOOD_S)
+def idle(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the row for no attacker."""
+    with ExitStack() as stack:
+        job = _started(stack)
+        yield _times(
+            "no attacker", [job.window("", options.seconds) for _ in range(options.repeats)]
+        )
+
+
+def flooded(kind: str, options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the rows of one flood, of a job of its own."""
+    with ExitStack() as stack:
+        two_nodes = kind == TWO_NODES
+        job = _started(stack, nodes=2 if two_nodes else 1)
+        seconds = _TWO_NODE_FLOOD_S if two_nodes else options.seconds
+        yield from _measure_flood(job, kind, options.repeats, seconds)
 
 
 def _measure_flood(job: Job, kind: str, repeats: int, seconds: float) -> Iterator[Row]:
-    print(f"{kind} ...", file=sys.stderr, flush=True)
     floods, burns = [], []
     speeds = [job.speed_after()]
     for _ in range(repeats):
@@ -148,8 +152,7 @@ def _measure_flood(job: Job, kind: str, repeats: int, seconds: float) -> Iterato
         speeds.append(job.speed_after())
     beside = _times(f"{kind}: beside as much CPU", burns)
     yield beside
-    times = _times(f"{kind}: beside the flood", floods, beside)
-    yield replace(times, target=_RATIO_MAX * beside.value)
+    yield _times(f"{kind}: beside the flood", floods, beside, _RATIO_MAX * beside.value)
     unsaved = [one.unsaved / max(1, one.steps) for one in floods]
     yield row(f"{kind}: share of steps unsaved", unsaved, "of 1", target=0.0)
     yield from _speeds(kind, speeds)
@@ -166,11 +169,13 @@ def _speeds(kind: str, speeds: Sequence[float]) -> Iterator[Row]:
     yield row(name, turns[::2], "", burns, target=1 / _SPEED_AFTER)
 
 
-def _times(name: str, windows: Sequence[Window], against: Row | None = None) -> Row:
+def _times(
+    name: str, windows: Sequence[Window], against: Row | None = None, target: float | None = None
+) -> Row:
     medians = [statistics.median(one.took_s) * 1e3 for one in windows if one.took_s]
     if not medians:
         raise SystemExit(f"{name}: no step in a whole window")
-    return row(name, medians, "ms", against)
+    return row(name, medians, "ms", against, target)
 
 
 def _started(stack: ExitStack, nodes: int = 1) -> Job:
@@ -226,14 +231,13 @@ def _until_trains(told: Path, patience_s: float = 60.0) -> None:
     raise SystemExit("the job does not train")
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = arguments(__doc__ or "")
-    parser.add_argument("--only", action="append", choices=[k for k in KINDS if k != "burn"])
-    asked = parser.parse_args()
-    kinds = asked.only or [kind for kind in KINDS if kind != "burn"]
-    show(list(measure(kinds, asked.repeats, asked.seconds)), asked.json)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[
+        Part("no attacker", 60.0, idle),
+        *(Part(kind, 330.0, partial(flooded, kind)) for kind in KINDS if kind != "burn"),
+    ],
+    repeats=5,
+    seconds=10.0,
+    quick={"repeats": 1, "seconds": 3.0},
+)

@@ -5,15 +5,13 @@ The stall of a snapshot is measured for each size with a real rank and agent. Fa
 """
 
 import argparse
-import json
 import statistics
-import sys
 from collections.abc import Iterator, Sequence
 
 from cadence.real_jobs import real_row
-from cadence.rows import HEAD, NUMERIC, Cell, Row, Run
+from cadence.rows import Cell, Row, Run
 from cadence.virtual_jobs import VirtualJob
-from harness.table import lines
+from harness.session import Benchmark, Part
 from vault.nodes import bench_node, bench_rank, need_memory
 
 _MIB = 1 << 20
@@ -59,42 +57,27 @@ def virtual_row(cell: Cell, found: Sequence[float], faults: int, repeats: int) -
     return Row(cell, "virtual time", stall_s, mean_s, run(False), run(True))
 
 
-def virtual_rows(faults: int, repeats: int) -> Iterator[Row]:
+def virtual_rows(options: argparse.Namespace) -> Iterator[Row]:
     """Yield the rows in virtual time. Raises SystemExit without the memory to measure copies."""
     need_memory((_SLOTS + 2) * _SIZES[-1])
     for size in _SIZES:
         found = stalls(size, _SAMPLES)
         for step_s in _STEPS_S:
-            print(f"{Cell(step_s, size)} ...", file=sys.stderr, flush=True)
-            yield virtual_row(Cell(step_s, size), found, faults, repeats)
+            yield virtual_row(Cell(step_s, size), found, options.faults, options.repeats)
 
 
-def real_rows() -> Iterator[Row]:
+def real_rows(_: argparse.Namespace) -> Iterator[Row]:
     """Yield the rows of real processes."""
     for seed, cell in enumerate(_REAL):
-        print(f"{cell}, processes ...", file=sys.stderr, flush=True)
         yield real_row(cell, _REAL_FAULTS, seed)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print rows as JSON")
-    parser.add_argument("--faults", type=int, default=10, help="of each run in virtual time")
-    parser.add_argument("--repeats", type=int, default=2, help="runs in virtual time, and seeds")
-    parser.add_argument("--only", choices=("virtual", "real"), help="one kind of rows")
-    given = parser.parse_args()
-    rows: list[Row] = []
-    if given.only != "real":
-        rows += virtual_rows(given.faults, given.repeats)
-    if given.only != "virtual":
-        rows += real_rows()
-    if given.json:
-        print(json.dumps([row.as_json() for row in rows], indent=1))
-        return
-    for line in lines(HEAD, [row.cells() for row in rows], NUMERIC):
-        print(line)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part("virtual", 240.0, virtual_rows), Part("real", 1500.0, real_rows)],
+    repeats=2,
+    add_options=lambda parser: parser.add_argument(
+        "--faults", type=int, default=10, help="of each run in virtual time"
+    ),
+    quick={"repeats": 1, "faults": 2},
+)

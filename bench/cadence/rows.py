@@ -72,7 +72,7 @@ class Row:
         return bool(self.shipped.lost) and max(self.shipped.lost) <= self.lost_max and in_share
 
     def as_json(self) -> dict[str, object]:
-        """Return all that is known of it."""
+        """See Line."""
         return {
             "name": str(self.cell),
             "how": self.how,
@@ -94,8 +94,13 @@ class Row:
             "met": self.met,
         }
 
+    @property
+    def head(self) -> Sequence[str]:
+        """See Line."""
+        return _HEAD
+
     def cells(self) -> tuple[str, ...]:
-        """Return a line of the table."""
+        """See Line."""
         return (
             str(self.cell),
             self.how,
@@ -113,7 +118,15 @@ class Row:
         )
 
 
-HEAD = (
+def _seconds(value: float) -> str:
+    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms"
+
+
+def _lost(lost: Sequence[int]) -> str:
+    return f"{statistics.mean(lost):.3g} ({max(lost)})" if lost else "none came"
+
+
+_HEAD = (
     "step, state",
     "how",
     "a snapshot stalls, ms",
@@ -128,12 +141,3 @@ HEAD = (
     "stalled, %",
     "met",
 )
-NUMERIC = tuple(range(2, 12))
-
-
-def _seconds(value: float) -> str:
-    return f"{value:g} s" if value >= 1 else f"{value * 1e3:g} ms"
-
-
-def _lost(lost: Sequence[int]) -> str:
-    return f"{statistics.mean(lost):.3g} ({max(lost)})" if lost else "none came"

@@ -1,17 +1,16 @@
-"""Faults in jobs of realistic layouts: what each rank tells then, and who did it.
-
-python bench hang-faults [--jobs N] [--seed N] [--missing SHARE] [--wrong] [FAULT …]
-"""
+"""Faults in jobs of realistic layouts: what each rank tells then, and who did it."""
 
 import argparse
 import random
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from hangs.layouts import Layout, Op, Program, drawn_layout
 from hangs.runs import Recorder, Run, RunningRank, drawn_recorder, dump_of, launches_of, names_of
-from harness.table import lines
+from harness.session import Benchmark, Part
+from harness.table import Told
 
 from everstep_common.hangs.dumps.flight_recorder import report_of_dump
 from everstep_common.hangs.judging.judge import judge
@@ -182,18 +181,6 @@ def _fits(fault: str, program: Program, at: int) -> bool:
 
 # --- scores --------------------------------------------------------------------------------------
 
-_HEAD = (
-    "fault",
-    "jobs",
-    "culprits",
-    "found",
-    "false",
-    "jobs with false",
-    "precision",
-    "recall",
-    "class",
-)
-
 
 def scored(fault: str, jobs: Sequence[FaultyJob], *, show: bool = False) -> dict[str, object]:
     """Return the scores of the judge on jobs with one fault."""
@@ -214,7 +201,8 @@ def scored(fault: str, jobs: Sequence[FaultyJob], *, show: bool = False) -> dict
             print(
                 f"{fault} {job.seed} {job.layout} of {job.world_size}: truth {sorted(job.culprits)}"
                 f" (hidden {sorted(job.hidden)}); {verdict.kind.value} {sorted(named)}"
-                f" suspects {verdict.suspects}: {verdict.sentence[:250]}"
+                f" suspects {verdict.suspects}: {verdict.sentence[:250]}",
+                file=sys.stderr,
             )
     return {
         "fault": fault,
@@ -246,45 +234,26 @@ def _ranks_in(text: str) -> set[int]:
         return set()
 
 
-def rows(
-    faults: Sequence[str], jobs: int, seed: int, missing: float, *, show: bool, layout: str = ""
-) -> Iterator[dict[str, object]]:
-    """Yield the scores of each fault."""
-    for fault in faults:
-        made = [
-            faulty_job(one, fault, missing=missing, layout=layout)
-            for one in range(seed, seed + jobs)
-        ]
-        yield scored(fault, made, show=show)
+def measure(fault: str, options: argparse.Namespace) -> Iterator[Told]:
+    """Yield the scores of a fault."""
+    seeds = range(options.seed, options.seed + options.jobs)
+    made = [
+        faulty_job(seed, fault, missing=options.missing, layout=options.layout) for seed in seeds
+    ]
+    yield Told(scored(fault, made, show=options.wrong))
 
 
-def main() -> int:
-    """Print the scores."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("faults", nargs="*", default=[], metavar="FAULT")
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=50_000)
-    parser.add_argument("--missing", type=float, default=0.0)
+    parser.add_argument("--missing", type=float, default=0.0, help="share of innocent dumps")
     parser.add_argument("--layout", default="")
-    parser.add_argument("--wrong", action="store_true", help="print what is wrong")
-    options = parser.parse_args()
-    found = list(
-        rows(
-            options.faults or list(FAULTS),
-            options.jobs,
-            options.seed,
-            options.missing,
-            show=options.wrong,
-            layout=options.layout,
-        )
-    )
-    print(
-        "\n".join(
-            lines(_HEAD, [[str(row[name]) for name in _HEAD] for row in found], numeric=range(1, 9))
-        )
-    )
-    return 0
+    parser.add_argument("--wrong", action="store_true", help="tell what is wrong")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part(fault, 12.0, partial(measure, fault)) for fault in FAULTS],
+    add_options=_add_options,
+    quick={"jobs": 3},
+)

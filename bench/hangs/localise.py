@@ -1,16 +1,12 @@
 """Hangs: who holds a job back, on public dumps, in live jobs, and for 16,384 ranks.
 
-    python bench hangs [--only dumps|scale|live|KIND] [--jobs N] [--seed N] [--json]
-    python bench hangs --only live [--lanes N] [--part K/N] [--save FILE]
-    python bench hangs --merge FILE FILE [--json]
-
 ``dumps``: the public fault-injected dumps beside the repository, with torch's own analyser on the
 same files where torch is installed. ``scale``: the verdict over as many reports, in CPU
 seconds, decoding included. ``live``: real gloo jobs of 4 and 8 ranks with a fault in one rank; the
 launcher's watch says when they stand still, and they are looked at twice, as the controller does.
-``--only KIND --seed N --jobs 1`` repeats one. ``--part 1/2`` runs the first half of the jobs,
-``--save`` keeps what came of them, and ``--merge`` scores what was kept. Times are CPU, but those
-of ``live`` by the wall clock.
+``--only live --kind KIND --seed N --jobs 1`` repeats one. ``--part 1/2`` runs the first half of the
+jobs, ``--save`` keeps what came of them, and ``--merge`` scores what was kept. Times are CPU, but
+those of ``live`` by the wall clock.
 """
 
 import argparse
@@ -19,13 +15,14 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
-from hangs.cases import KINDS, Outcome
+from hangs.cases import KINDS
 from hangs.live_runs import Injections, read, run_lanes, write
-from hangs.scores import SCORE_HEAD, scored, scores
-from harness.table import lines
+from hangs.scores import scored, scores
+from harness.session import Benchmark, Part
+from harness.table import Line, Told
 
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.dumps.folder import read_folder
@@ -42,7 +39,6 @@ _SHARED = [parent / "shared/data/nvrx_hangs" for parent in Path(__file__).parent
 DUMPS = next((one for one in _SHARED if one.is_dir()), None)
 _TRUTH = re.compile(r"Rank (\d+), fault_type: (\w+)")
 _MISSING_RANKS = re.compile(r"missing ranks:? \{([\d, ]+)\}|Culprit rank (\d+)")
-_HEAD = ("case", "judge", "culprits", "found", "false", "missed", "class", "CPU ms")
 _RANKS = 16_384
 # As many live injections of each kind, in so many jobs side by side: 210 in all.
 _LIVE_SEEDS, _LANES = 15, 3
@@ -50,51 +46,19 @@ _LIVE_SEEDS, _LANES = 15, 3
 Row = dict[str, object]
 
 
-def main() -> int:
-    """Measure, and print the tables."""
-    options = _options()
-    live = options.only in (None, "live", *KINDS)
-    outcomes = read(options.merge) if options.merge else _live(options) if live else []
+def live(options: argparse.Namespace) -> Iterator[Line]:
+    """Inject into real jobs, or read what was kept; yield the scores."""
+    if options.merge:
+        outcomes = read(options.merge)
+    else:
+        kinds = (options.kind,) if options.kind else KINDS
+        number, _, parts = options.part.partition("/")
+        one = Injections(kinds, options.seed, options.jobs, int(number) - 1, int(parts))
+        outcomes = run_lanes(one, min(options.lanes, one.count))
     if options.save:
         write(options.save, outcomes)
-    parts = [one for one in sorted(_PARTS) if options.only in (None, one) and not options.merge]
-    rows = [*scored(outcomes), *_rows(parts)]
-    if options.json:
-        print(json.dumps([*(one.row() for one in scores(outcomes)), *rows]))
-        return 0
-    if outcomes:
-        print(
-            "\n".join(lines(SCORE_HEAD, [one.cells() for one in scores(outcomes)], [1])), end="\n\n"
-        )
-    cells = [[str(row[name]) for name in _HEAD] for row in rows]
-    print("\n".join(lines(_HEAD, cells, numeric=range(2, 6))))
-    return 0
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    names = [*sorted(_PARTS), "live", *KINDS]
-    parser.add_argument("--only", choices=names, help="one part, or live kind")
-    parser.add_argument("--jobs", type=int, default=0, help="live jobs of each kind (15)")
-    parser.add_argument("--seed", type=int, default=10_000, help="of the first of them")
-    parser.add_argument("--lanes", type=int, default=_LANES, help="live jobs side by side")
-    parser.add_argument("--part", default="1/1", help="of the live jobs: 1/2 and 2/2 are halves")
-    parser.add_argument("--save", type=Path, help="keep what came of live injections in a file")
-    parser.add_argument("--merge", type=Path, nargs="+", help="score files, and run nothing")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser.parse_args()
-
-
-def _live(options: argparse.Namespace) -> list[Outcome]:
-    """Inject into real jobs; what is wrong, and how far it is, goes to standard error."""
-    kinds = (options.only,) if options.only in KINDS else KINDS
-    number, _, parts = options.part.partition("/")
-    one = Injections(kinds, options.seed, options.jobs or _LIVE_SEEDS, int(number) - 1, int(parts))
-    return run_lanes(one, min(options.lanes, one.count))
-
-
-def _rows(parts: Sequence[str]) -> list[Row]:
-    return [row for part in parts for row in _PARTS[part]()]
+    yield from scores(outcomes)
+    yield from map(Told, scored(outcomes))
 
 
 def _row(case: str, by: str, truth: set[int], named: set[int], kind: str, seconds: float) -> Row:
@@ -231,11 +195,23 @@ def _large_row(texts: list[str], truth: set[int]) -> Row:
     return _row(case, "everstep hang", truth, named, verdict.kind.value, seconds)
 
 
-_PARTS: dict[str, Callable[[], Iterator[Row]]] = {
-    "dumps": public_dumps,
-    "scale": scale,
-}
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kind", choices=KINDS, help="one kind of live injections")
+    parser.add_argument("--jobs", type=int, default=_LIVE_SEEDS, help="live jobs of each kind")
+    parser.add_argument("--seed", type=int, default=10_000, help="of the first of them")
+    parser.add_argument("--lanes", type=int, default=_LANES, help="live jobs side by side")
+    parser.add_argument("--part", default="1/1", help="of the live jobs: 1/2 and 2/2 are halves")
+    parser.add_argument("--save", type=Path, help="keep what came of live injections in a file")
+    parser.add_argument("--merge", type=Path, nargs="+", help="score live files, inject nothing")
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[
+        Part("dumps", 10.0, lambda _: map(Told, public_dumps())),
+        Part("scale", 15.0, lambda _: map(Told, scale())),
+        Part("live", 850.0, live),
+    ],
+    add_options=_add_options,
+    quick={"jobs": 1, "kind": "gil"},
+)

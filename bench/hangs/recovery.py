@@ -1,7 +1,5 @@
 """Hang recovery: from the moment a rank hangs until the job trains again, or ends; with a peer.
 
-    python bench hang-recovery [--json] [--repeats 3] [--only HOW [HOW …]] [--no-peer]
-
 Jobs of four ranks with steps of 0.1 s. On two nodes with a spare: a held GIL, SIGSTOP, a rank that
 is killed, and a node that dies with all that runs on it; the first three also with one rank a node,
 and there after two evaluations of 20 s of which the script says nothing, and of which people are
@@ -26,7 +24,8 @@ from hangs.recovery_runs import (
     with_spare,
 )
 from hangs.scores import late_s
-from harness.table import Row, arguments, row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 
 # Of the controller's events, those that say who it was; and what a sentence about the program says.
 _VERDICTS = ("HangJudged", "CauseJudged", "JobEnded")
@@ -47,20 +46,6 @@ _LONG = Hang("stop", warm_s=110.0, step_s=20.0, calls=40)
 _PEER_TIMEOUT_S, _PEER_WARM_S = 30.0, 5.0
 _RECOVERED_S, _DETECTED_S, _SEEN_S = 10.0, 10.0, 5.0
 _LATE_SHARE = 0.05
-
-
-def main() -> int:
-    """Measure, and print the table."""
-    parser = arguments((__doc__ or "").partition("\n")[0])
-    parser.set_defaults(repeats=3)
-    parser.add_argument("--only", choices=_HOWS, nargs="+", default=_HOWS, help="some of them")
-    parser.add_argument("--no-peer", action="store_true", help="without torchrun")
-    options = parser.parse_args()
-    rows = [
-        one for how in options.only for one in _rows(how, options.repeats, peer=not options.no_peer)
-    ]
-    show(rows, options.json)
-    return 0
 
 
 def _rows(how: str, repeats: int, *, peer: bool) -> Iterator[Row]:
@@ -142,5 +127,18 @@ def _marks(how: str, found: Sequence[Recovery], target: float | None) -> Iterato
             yield row(f"{how} → {words}", seconds, "s", target=of)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _part(how: str) -> Part:
+    job_s = 45.0 + (_EVALUATES_S * 2 + 10 if how.endswith("evaluation") else 0.0)
+    seconds = 200.0 if how == "long" else 3 * job_s + (200.0 if how in _STUCK else 0.0)
+    return Part(how, seconds, lambda given: _rows(how, given.repeats, peer=not given.no_peer))
+
+
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[_part(how) for how in _HOWS],
+    repeats=3,
+    add_options=lambda parser: parser.add_argument(
+        "--no-peer", action="store_true", help="without torchrun"
+    ),
+    quick={"repeats": 1},
+)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hangs.cases import NEGATIVES, PROGRAM_KINDS, Outcome
-from harness.figures import Target
+from harness.table import Target
 
 Row = dict[str, object]
 # Of the normal distribution: 95 % of it.
@@ -14,7 +14,6 @@ _Z = 1.96
 _PRECISION, _RECALL, _CLASS = Target(0.98, True), Target(0.95, True), Target(0.95, True)
 _SHARE_IN_TIME = Target(0.95, True)
 _DETECTED_S, _NAMED_S = 5.0, 8.0
-SCORE_HEAD = ("what", "value", "of", "95 % interval", "target", "met")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,15 +37,20 @@ class Score:
         """Return whether it keeps to its target; None: it has none."""
         return self.target.met(self.value) if self.target else None
 
-    def row(self) -> Row:
-        """Return it for --json."""
+    @property
+    def head(self) -> Sequence[str]:
+        """See Line."""
+        return ("what", "value", "of", "95 % interval", "target", "met")
+
+    def as_json(self) -> Row:
+        """See Line."""
         low, high = self.interval or (None, None)
         target = str(self.target) if self.target else None
         told: Row = {"name": self.name, "value": self.value, "part": self.part, "of": self.of}
         return told | {"low": low, "high": high, "target": target, "met": self.met}
 
     def cells(self) -> list[str]:
-        """Return it for the table."""
+        """See Line."""
         share = self.part is not None
         low, high = self.interval or (0.0, 0.0)
         return [
@@ -163,5 +167,5 @@ def wrong(outcome: Outcome) -> str:
     return (
         f"wrong: rank {case.victim} of {case.ranks}, {case.layout}; told {verdict.kind.value},"
         f" ranks {sorted(outcome.named)}: {verdict.sentence:.300}\n"
-        f"  again: python bench hangs --only {case.kind} --seed {case.seed} --jobs 1"
+        f"  again: python bench hangs --only live --kind {case.kind} --seed {case.seed} --jobs 1"
     )

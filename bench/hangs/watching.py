@@ -4,12 +4,14 @@ All rows are processor time. A rank is read where torch is installed; the other 
 the GPU nothing is measured, for nothing runs there: what is read, the host has.
 """
 
+import argparse
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from harness.table import Row, arguments, row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 
 from everstep.launch.hangs.rank_pages import RankPages
 from everstep.launch.hangs.rank_watch import RankWatch
@@ -148,58 +150,42 @@ def controller_message(*, ranks: bool) -> Callable[[], object]:
     return take
 
 
-def rank_rows(repeats: int) -> tuple[list[Row], list[float]]:
-    """Return what a rank pays, and of it what its thread takes with one process group."""
+def measure(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield all rows."""
+    repeats: int = options.repeats
     page = layout.Page(RankPages([0]).environment(0), layout.SDK_PID)
     declared = DeclaredProgress(page, lambda _: True)
-    steps = row(
-        "rank: a phase", [cost_us(lambda: declared.enter_phase("f")) for _ in range(repeats)], "us"
-    )
-    rows = [steps]
+    phases = [cost_us(lambda: declared.enter_phase("f")) for _ in range(repeats)]
+    yield row("rank: a phase", phases, "us")
     threads: list[float] = []
     for groups in (1, _GROUPS):
-        work = reading(groups)
-        values = [work() for _ in range(repeats)]
-        rows.append(row(f"rank: one reading, {groups} process groups", values, "us"))
+        read = reading(groups)
+        values = [read() for _ in range(repeats)]
+        yield row(f"rank: one reading, {groups} process groups", values, "us")
         busy = [2 * value / 1e4 for value in values]
-        rows.append(row(f"rank: two readings a second, {groups} groups", busy, "% of a core"))
+        yield row(f"rank: two readings a second, {groups} groups", busy, "% of a core")
         threads = threads or busy
-    return rows, threads
-
-
-def main() -> None:
-    """Print the table."""
-    options = arguments(str(__doc__)).parse_args()
-    rows, threads = rank_rows(options.repeats)
-    node: list[float] = [0.0] * options.repeats
+    node: list[float] = [0.0] * repeats
     for name, work in (("launcher", launcher_five_seconds()), ("agent", agent_five_seconds())):
-        values = [cost_us(work) / 5 / 1e4 for _ in range(options.repeats)]
+        values = [cost_us(work) / 5 / 1e4 for _ in range(repeats)]
         node = [before + value for before, value in zip(node, values, strict=True)]
-        rows.append(row(f"{name}: a node of {RANKS} ranks", values, "% of a core"))
-    rows.append(
-        row("launcher and agent together", node, "% of a core", target=_NODE_TARGET_PERCENT)
-    )
+        yield row(f"{name}: a node of {RANKS} ranks", values, "% of a core")
+    together, most = "launcher and agent together", _NODE_TARGET_PERCENT
+    yield row(together, node, "% of a core", target=most)
     whole = [both + RANKS * one for both, one in zip(node, threads, strict=True)]
     name = f"the same with the threads of {RANKS} ranks, 1 group each"
-    rows.append(row(name, whole, "% of a core", target=_NODE_TARGET_PERCENT))
-    without, with_ranks = controller_message(ranks=False), controller_message(ranks=True)
-    per_second = NODES / 5 / 1e6
-    bare = row(
-        f"controller: samples of {NODES:,} nodes",
-        [cost_us(without) * per_second for _ in range(options.repeats)],
-        "CPU s/s",
-    )
-    rows.append(bare)
-    rows.append(
-        row(
-            f"controller: the same with {RANKS} ranks each",
-            [cost_us(with_ranks) * per_second for _ in range(options.repeats)],
-            "CPU s/s",
-            bare,
-        )
-    )
-    show(rows, as_json=options.json)
+    yield row(name, whole, "% of a core", target=most)
+    yield from _controller_rows(repeats)
 
 
-if __name__ == "__main__":
-    main()
+def _controller_rows(repeats: int) -> Iterator[Row]:
+    without, with_ranks = (
+        [cost_us(work) * NODES / 5 / 1e6 for _ in range(repeats)]
+        for work in (controller_message(ranks=False), controller_message(ranks=True))
+    )
+    bare = row(f"controller: samples of {NODES:,} nodes", without, "CPU s/s")
+    yield bare
+    yield row(f"controller: the same with {RANKS} ranks each", with_ranks, "CPU s/s", bare)
+
+
+BENCHMARK = Benchmark(about=__doc__ or "", parts=[Part("watching", 25.0, measure)], repeats=5)

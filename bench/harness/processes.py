@@ -73,6 +73,24 @@ def _end(process: subprocess.Popen[str]) -> None:
                 pipe.close()
 
 
+def end_descendants(pid: int, patience_s: float = 5.0) -> None:
+    """End all processes below one; this one's own children are reaped."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        deadline, asked = time.monotonic() + patience_s, set[int]()
+        while left := tree(pid)[1:]:
+            for one in left:
+                if one not in asked:
+                    asked.add(one)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(one, number)
+            if time.monotonic() > deadline:
+                break
+            with contextlib.suppress(ChildProcessError):
+                while os.waitpid(-1, os.WNOHANG)[0]:
+                    pass
+            time.sleep(0.02)
+
+
 def tree(pid: int) -> list[int]:
     """Return a process and all its descendants."""
     found = [pid]

@@ -1,31 +1,151 @@
-"""Output of all benchmarks: a table for people, or with --json a list of rows."""
+"""Rows of all benchmarks, and the tables of them: as they come, as Markdown, or as JSON."""
 
-import argparse
 import json
 import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+
+class Line(Protocol):
+    """A line of a benchmark's table."""
+
+    @property
+    def head(self) -> Sequence[str]:
+        """Return the names of its columns."""
+        ...
+
+    def cells(self) -> Sequence[str]:
+        """Return what stands in them; the first one is its name."""
+        ...
+
+    def as_json(self) -> Mapping[str, object]:
+        """Return all that is known of it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Target of a ratio, or of a value without one: its most, or its least."""
+
+    bound: float
+    at_least: bool = False
+
+    def met(self, value: float) -> bool:
+        """Return whether a value keeps to it."""
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {number(self.bound)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured value; ``ratio`` is value / value of the row named ``against``.
-
-    ``target`` is the most that the value shall be, where it has one; then it is ``met`` or not.
-    """
+    """One measured value; ``ratio`` is that to the row named ``against``."""
 
     name: str
     value: float
     unit: str
+    spread: float = 0.0
     against: str = ""
     ratio: float | None = None
-    spread: float = 0.0
-    target: float | None = None
+    # Of the ratios of each round, where runs of a round belong together.
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    target: str = ""
+    met: bool | None = None
 
     @property
-    def met(self) -> bool | None:
-        """Return whether the value is within its target; None: it has none."""
-        return None if self.target is None else self.value <= self.target
+    def head(self) -> Sequence[str]:
+        """See Line."""
+        return _HEAD
+
+    def cells(self) -> Sequence[str]:
+        """See Line."""
+        between = ""
+        if self.ratio_low is not None and self.ratio_high is not None:
+            between = f"{self.ratio_low:.2f} to {self.ratio_high:.2f}"
+        return (
+            self.name,
+            number(self.value),
+            self.unit,
+            number(self.spread) if self.spread else "",
+            "" if self.ratio is None else f"{self.ratio:.2f}",
+            between,
+            self.target,
+            {None: "", True: "yes", False: "NO"}[self.met],
+            self.against,
+        )
+
+    def as_json(self) -> Mapping[str, object]:
+        """See Line."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+_HEAD = (
+    *("what", "value", "unit", "spread", "ratio", "lowest to highest"),
+    *("target", "met", "against"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A line of a table of its own, by column."""
+
+    columns: Mapping[str, object]
+
+    @property
+    def head(self) -> Sequence[str]:
+        """See Line."""
+        return tuple(self.columns)
+
+    def cells(self) -> Sequence[str]:
+        """See Line."""
+        return tuple(map(str, self.columns.values()))
+
+    def as_json(self) -> Mapping[str, object]:
+        """See Line."""
+        return self.columns
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """The repeats of one thing, in the order in which they ran."""
+
+    name: str
+    samples: Sequence[float]
+    unit: str = "s"
+
+    def figure(self, target: Target | None = None) -> Row:
+        """Return the median alone."""
+        value = statistics.median(self.samples)
+        return Row(
+            name=self.name,
+            value=value,
+            unit=self.unit,
+            spread=max(self.samples) - min(self.samples),
+            target=str(target or ""),
+            met=target.met(value) if target else None,
+        )
+
+    def against(self, other: "Series", target: Target | None = None) -> Row:
+        """Return the median, and that of the ratios to the other's repeats of the same round."""
+        ratios = [mine / its for mine, its in zip(self.samples, other.samples, strict=True)]
+        ratio = statistics.median(ratios)
+        return Row(
+            name=self.name,
+            value=statistics.median(self.samples),
+            unit=self.unit,
+            spread=max(self.samples) - min(self.samples),
+            against=other.name,
+            ratio=ratio,
+            ratio_low=min(ratios),
+            ratio_high=max(ratios),
+            target=str(target or ""),
+            met=target.met(ratio) if target else None,
+        )
 
 
 def row(
@@ -35,82 +155,83 @@ def row(
     against: Row | None = None,
     target: float | None = None,
 ) -> Row:
-    """Return the median of the repeats; the spread is largest minus smallest, in the same unit."""
+    """Return the median of the repeats, its ratio to another row, and whether it is low enough."""
     value = statistics.median(samples)
+    most = None if target is None else Target(target)
     return Row(
         name=name,
         value=value,
         unit=unit,
+        spread=max(samples) - min(samples),
         against=against.name if against else "",
         ratio=value / against.value if against and against.value else None,
-        spread=max(samples) - min(samples),
-        target=target,
+        target=str(most or ""),
+        met=most.met(value) if most else None,
     )
 
 
-def arguments(description: str) -> argparse.ArgumentParser:
-    """Return a parser with what every benchmark takes."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--json", action="store_true", help="print rows as JSON")
-    parser.add_argument("--repeats", type=int, default=5, help="windows to take the median of")
-    parser.add_argument("--seconds", type=float, default=10.0, help="length of a window")
-    return parser
-
-
-def told(entry: Row) -> dict[str, object]:
-    """Return a row as JSON has it."""
-    return {**asdict(entry), "met": entry.met}
-
-
-def show(rows: Sequence[Row], as_json: bool) -> None:
-    """Print the rows."""
-    if as_json:
-        print(json.dumps([told(entry) for entry in rows], indent=1))
-        return
-    head, cells = list(_HEAD), [_cells(entry) for entry in rows]
-    if any(entry.target is not None for entry in rows):
-        head += ["target", "met"]
-        cells = [one + _target(entry) for one, entry in zip(cells, rows, strict=True)]
-    for line in lines(head, cells, _NUMERIC):
-        print(line)
-
-
-def lines(
-    head: Sequence[str], body: Sequence[Sequence[str]], numeric: Sequence[int]
-) -> Iterator[str]:
-    """Yield a Markdown table; the columns with these numbers are aligned to the right."""
-    cells = [head, *body]
-    widths = [max(len(line[column]) for line in cells) for column in range(len(head))]
-    rule = ["-" * width for width in widths]
-    for line in (head, rule, *body):
-        padded = (
-            text.rjust(width) if column in numeric else text.ljust(width)
-            for column, (text, width) in enumerate(zip(line, widths, strict=True))
-        )
-        yield "| " + " | ".join(padded) + " |"
-
-
-_HEAD = ("what", "value", "unit", "spread", "ratio", "against")
-_NUMERIC = (1, 3, 4)
-
-
-def _cells(entry: Row) -> tuple[str, ...]:
-    ratio = "" if entry.ratio is None else f"{entry.ratio:.2f}"
-    return (
-        entry.name,
-        _number(entry.value),
-        entry.unit,
-        _number(entry.spread),
-        ratio,
-        entry.against,
-    )
-
-
-def _target(entry: Row) -> tuple[str, str]:
-    if entry.target is None:
-        return ("", "")
-    return (f"≤ {_number(entry.target)}", "yes" if entry.met else "no")
-
-
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a number with three digits."""
     return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
+def lines(head: Sequence[str], body: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield a Markdown table; columns that are empty are left out, those of numbers end right."""
+    full = [at for at in range(len(head)) if any(line[at] for line in body)]
+    cells = [[line[at] for at in full] for line in (head, *body)]
+    widths = [max(len(line[at]) for line in cells) for at in range(len(full))]
+    numeric = [all(_is_number(line[at]) for line in cells[1:]) for at in range(len(full))]
+    rule = ["-" * (w - n) + ":" * n for w, n in zip(widths, numeric, strict=True)]
+    for line in (cells[0], rule, *cells[1:]):
+        yield _joined(line, widths, numeric)
+
+
+def _is_number(cell: str) -> bool:
+    return not cell.strip("0123456789.,-+e")
+
+
+def _joined(line: Sequence[str], widths: Sequence[int], numeric: Sequence[bool]) -> str:
+    padded = (
+        text.rjust(width) if right else text.ljust(width)
+        for text, width, right in zip(line, widths, numeric, strict=True)
+    )
+    return f"| {' | '.join(padded)} |"
+
+
+class Manner(Enum):
+    """Manner of printing: each line as it comes, or all at the end, and then as what."""
+
+    AT_ONCE = "at once"
+    MARKDOWN = "markdown"
+    JSON = "json"
+
+
+class Printer:
+    """Printer of a benchmark's lines; what is printed at the end is shown at once beside it."""
+
+    _FIRST, _LEAST = 58, 8
+
+    def __init__(self, manner: Manner) -> None:
+        self._manner = manner
+        self._lines: list[Line] = []
+
+    def add(self, line: Line) -> None:
+        """Take a line."""
+        out = sys.stdout if self._manner is Manner.AT_ONCE else sys.stderr
+        widths = [self._FIRST, *(max(self._LEAST, len(name)) for name in line.head[1:-1]), 0]
+        numeric = [False] * len(line.head)
+        if not self._lines or self._lines[-1].head != line.head:
+            print(_joined(line.head, widths, numeric), file=out)
+        print(_joined(line.cells(), widths, numeric), file=out, flush=True)
+        self._lines.append(line)
+
+    def close(self) -> None:
+        """Print what is to be printed at the end: of all that has come."""
+        if self._manner is Manner.JSON:
+            print(json.dumps([line.as_json() for line in self._lines], indent=1), flush=True)
+        elif self._manner is Manner.MARKDOWN:
+            while self._lines:
+                head = self._lines[0].head
+                same = [line for line in self._lines if line.head == head]
+                self._lines = [line for line in self._lines if line.head != head]
+                print("\n".join(lines(head, [line.cells() for line in same])), flush=True)

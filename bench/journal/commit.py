@@ -5,15 +5,18 @@ on their way at once. The limit commits the same rows in transactions of that si
 loop, no answers. Both write to the same folder, turn by turn.
 """
 
+import argparse
 import asyncio
 import sqlite3
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from harness.table import Row, arguments, row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 
 from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
 from everstep_controller.journal.store import JournalStore
@@ -101,17 +104,17 @@ def compare(folder: Path, in_flight: int, repeats: int) -> Iterator[Row]:
     yield row(f"journal, {in_flight} on their way", thread, "events/s", bare)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = arguments(__doc__ or "")
-    parser.add_argument("--in-flight", type=int, nargs="+", default=[1, 10, 100, 1000])
-    parser.add_argument("--folder", type=Path, help="on the disk to measure; temporary otherwise")
-    given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="everstep-bench-", dir=given.folder) as folder:
-        sizes = given.in_flight
-        rows = [entry for n in sizes for entry in compare(Path(folder), n, given.repeats)]
-    show(rows, given.json)
+def measure(options: argparse.Namespace, in_flight: int) -> Iterator[Row]:
+    """Measure both on one disk."""
+    with tempfile.TemporaryDirectory(prefix="everstep-bench-", dir=options.folder) as folder:
+        yield from compare(Path(folder), in_flight, options.repeats)
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part(str(n), 10.0, partial(measure, in_flight=n)) for n in (1, 10, 100, 1000)],
+    repeats=5,
+    add_options=lambda parser: parser.add_argument(
+        "--folder", type=Path, help="on the disk to measure; temporary otherwise"
+    ),
+)

@@ -2,7 +2,7 @@
 
 300 jobs of 8 to 64 nodes with a step every 2 s train on a fleet of 12,500 nodes. Their nodes' words
 of each step go through the controller's own intake, event loop, journal and core, on a disk, minute
-by minute of a made clock; connections and protobuf are left out (`transport.py` has these).
+by minute of a made clock; connections and protobuf are left out.
 A day's bytes are those by which the file grows, with the ledgers' rows, times what is left of it.
 """
 
@@ -17,7 +17,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harness.table import Row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 from scale import many_jobs as planned_scale
 from scale.fleet import Bench
 
@@ -208,24 +209,21 @@ def rows(jobs: int, nodes: int, seconds: int) -> list[Row]:
     members = sum(len(one.members) for one in told)
     what = f"{jobs} jobs on {members} nodes, a step every {_STEP_S:g} s"
     return [
-        Row(name=f"journal of a day, {what}", value=day_mb, unit="MB", target=_MOST_MB),
-        Row(name="of these: ledgers", value=found.ledger_bytes * 144 / 1e6, unit="MB"),
-        Row(name="processor time", value=found.cores, unit="cores", target=_MOST_CORE),
+        row(f"journal of a day, {what}", [day_mb], "MB", target=_MOST_MB),
+        row("of these: ledgers", [found.ledger_bytes * 144 / 1e6], "MB"),
+        row("processor time", [found.cores], "cores", target=_MOST_CORE),
     ]
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print rows as JSON")
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=_JOBS)
     parser.add_argument("--nodes", type=int, default=_NODES)
-    parser.add_argument(
-        "--seconds", type=int, default=180, help="of training, after a minute of it"
-    )
-    given = parser.parse_args()
-    show(rows(given.jobs, given.nodes, given.seconds), as_json=given.json)
+    parser.add_argument("--training", type=int, default=180, help="seconds of it, after a minute")
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part("day", 300.0, lambda given: rows(given.jobs, given.nodes, given.training))],
+    add_options=_add_options,
+    quick={"jobs": 20, "nodes": 800, "training": 10},
+)

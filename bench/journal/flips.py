@@ -16,7 +16,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness.table import Row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 from scale.fleet import Bench, form
 
 from everstep_controller.core.dispatch.core import Core
@@ -59,9 +60,9 @@ def write_journal(path: Path, *, killed: bool) -> Written:
     store, core = JournalStore(path), Core()
     reader = JournalStore(path, read_only=True)  # keeps the log from being removed
     before: Loaded = {}
-    for at, row in enumerate(rows):
+    for at, stored in enumerate(rows):
         before = loaded(path) if killed and at == len(rows) - 1 else before
-        _write_row(store, core, row, rows)
+        _write_row(store, core, stored, rows)
     taken = (loaded(path), before) if killed else (loaded(path),)
     if not killed:
         reader.close()
@@ -169,22 +170,26 @@ def rows(places: int, seed: int) -> list[Row]:
     """Return the rows of the table."""
     counts = flip(places, seed)
     return [
-        Row(name="starts that took something else", value=counts[_OTHER], unit="", target=0),
-        Row(name="starts that took what was written", value=counts[_SAME], unit=""),
-        Row(name="starts that refused", value=counts[_REFUSED], unit=""),
+        row("starts that took something else", [counts[_OTHER]], "", target=0),
+        row("starts that took what was written", [counts[_SAME]], ""),
+        row("starts that refused", [counts[_REFUSED]], ""),
     ]
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print rows as JSON")
+def measure(options: argparse.Namespace) -> list[Row]:
+    """Return the rows; what a start logs of damage is not printed."""
+    logging.disable(logging.ERROR)
+    return rows(options.places, options.seed)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--places", type=int, default=_PLACES, help="bits that are changed")
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
-    logging.disable(logging.ERROR)
-    show(rows(given.places, given.seed), as_json=given.json)
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part("flips", 100.0, measure)],
+    add_options=_add_options,
+    quick={"places": 200},
+)

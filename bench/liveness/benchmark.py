@@ -7,41 +7,33 @@ take.
 """
 
 import argparse
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator
 
-from harness.table import lines
-from liveness import real_faults as liveness_processes
-from liveness import virtual_faults as liveness_virtual
-from liveness.rows import HEAD, NUMERIC, Row
+from harness.session import Benchmark, Part
+from liveness import real_faults, virtual_faults
+from liveness.rows import Row
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Measure the rows and print them."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print rows as JSON")
-    known = [*liveness_processes.CASES, *liveness_virtual.CASES]
-    parser.add_argument("--rows", nargs="*", choices=known, default=known, metavar="ROW")
-    parser.add_argument("--list", action="store_true", help="print the names of the rows")
-    options = parser.parse_args(words)
-    if options.list:
-        print("\n".join(known))
-        return
-    real = [name for name in options.rows if name in liveness_processes.CASES]
-    virtual = [name for name in options.rows if name in liveness_virtual.CASES]
-    with liveness_processes.begun(real) as real_rows:
-        rows = [liveness_virtual.measured(liveness_virtual.CASES[name]) for name in virtual]
-        show([*real_rows(), *rows], as_json=options.json)
+def real(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the rows of processes."""
+    return real_faults.rows(_asked(options, list(real_faults.CASES)))
 
 
-def show(rows: Sequence[Row], *, as_json: bool) -> None:
-    """Print the rows."""
-    if as_json:
-        print(json.dumps([one.as_json() for one in rows], indent=1))
-        return
-    for line in lines(HEAD, [one.cells() for one in rows], NUMERIC):
-        print(line)
+def virtual(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the rows in virtual time."""
+    for name in _asked(options, list(virtual_faults.CASES)):
+        yield virtual_faults.measured(virtual_faults.CASES[name])
 
 
-if __name__ == "__main__":
-    main()
+def _asked(options: argparse.Namespace, known: list[str]) -> list[str]:
+    return [name for name in known if options.rows is None or name in options.rows]
+
+
+_NAMES = [*real_faults.CASES, *virtual_faults.CASES]
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part("processes", 1200.0, real), Part("virtual", 400.0, virtual)],
+    add_options=lambda parser: parser.add_argument(
+        "--rows", nargs="+", choices=_NAMES, metavar="ROW", help=f"of {', '.join(_NAMES)}"
+    ),
+)

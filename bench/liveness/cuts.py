@@ -7,27 +7,13 @@ lost or stopped; with more, whoever is cut off is lost as if it were off, and no
 """
 
 import argparse
-import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from harness.table import lines
+from harness.session import Benchmark, Part
 
 from everstep_sim.cuts import KINDS, CutOutcome, play
-
-_HEAD = (
-    "heard",
-    "kind of cut",
-    "seeds",
-    "heard of all",
-    "lost",
-    "lost wrongly",
-    "jobs stopped",
-    "steps thrown away",
-    "not over",
-    "people told",
-)
-_NUMERIC = range(2, len(_HEAD))
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,39 +24,39 @@ class Group:
     kind: str
     outcomes: tuple[CutOutcome, ...]
 
-    def cells(self) -> tuple[str, ...]:
-        """Return the row of the table."""
+    @property
+    def head(self) -> Sequence[str]:
+        """See Line."""
+        return tuple(self.as_json())
+
+    def cells(self) -> Sequence[str]:
+        """See Line."""
+        return tuple(map(str, self.as_json().values()))
+
+    def as_json(self) -> Mapping[str, object]:
+        """See Line."""
         heard = sum(one.heard for one in self.outcomes)
         nodes = sum(one.nodes for one in self.outcomes)
-        return (
-            "at most half" if self.few else "more than half",
-            self.kind,
-            str(len(self.outcomes)),
-            f"{heard} of {nodes}",
-            str(sum(len(one.lost) for one in self.outcomes)),
-            str(sum(len(one.wrongly_lost) for one in self.outcomes)),
-            str(sum(len(one.stopped) for one in self.outcomes)),
-            str(sum(one.made_again for one in self.outcomes)),
-            str(sum(bool(one.left) for one in self.outcomes)),
-            str(sum(one.told for one in self.outcomes)),
-        )
+        return {
+            "cut": f"{self.kind}, {'at most half' if self.few else 'more than half'} heard",
+            "seeds": len(self.outcomes),
+            "heard of all": f"{heard} of {nodes}",
+            "lost": sum(len(one.lost) for one in self.outcomes),
+            "lost wrongly": sum(len(one.wrongly_lost) for one in self.outcomes),
+            "jobs stopped": sum(len(one.stopped) for one in self.outcomes),
+            "steps thrown away": sum(one.made_again for one in self.outcomes),
+            "not over": sum(bool(one.left) for one in self.outcomes),
+            "people told": sum(one.told for one in self.outcomes),
+        }
 
 
-def main(words: Sequence[str] | None = None) -> None:
-    """Play the seeds and print a row for each group."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print outcomes as JSON")
-    parser.add_argument("--seeds", type=int, default=200, help="seeds of each half")
-    options = parser.parse_args(words)
-    groups = [_group(kind, options.seeds, few=few) for few in (True, False) for kind in KINDS]
-    if options.json:
-        told = [asdict(one) | {"few": group.few} for group in groups for one in group.outcomes]
-        print(json.dumps(told, indent=1, default=sorted))
-        return
-    for line in lines(_HEAD, [group.cells() for group in groups], _NUMERIC):
-        print(line)
-    print()
-    print("Price: more than half of a fleet without power is people's word (everstep nodes lost).")
+def groups(options: argparse.Namespace) -> Iterator[Group]:
+    """Play the seeds and yield each group."""
+    for few in (True, False):
+        for kind in KINDS:
+            yield _group(kind, options.seeds, few=few)
+    price = "more than half of a fleet without power is people's word (everstep nodes lost)"
+    print(f"Price: {price}.", file=sys.stderr)
 
 
 def _group(kind: str, seeds: int, *, few: bool) -> Group:
@@ -78,5 +64,11 @@ def _group(kind: str, seeds: int, *, few: bool) -> Group:
     return Group(few, kind, tuple(play(seed, few=few) for seed in played))
 
 
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part("cuts", 200.0, groups)],
+    add_options=lambda parser: parser.add_argument(
+        "--seeds", type=int, default=200, help="seeds of each half"
+    ),
+    quick={"seeds": 7},
+)

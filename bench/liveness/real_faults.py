@@ -9,18 +9,16 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from harness.processes import ROOT, module_command, with_paths
+from harness.processes import ROOT, module_command, running, with_paths
 from liveness.rows import Round, Row
 
 from everstep_cli.client.admin import AdminError, list_nodes
@@ -421,30 +419,20 @@ CASES: Mapping[str, Case] = MappingProxyType(
 # --- running it ----------------------------------------------------------------------------------
 
 
-@contextmanager
-def begun(names: Sequence[str]) -> Iterator[Callable[[], list[Row]]]:
-    """Yield what returns the rows of these cases; they run in a network namespace of their own."""
+def rows(names: Sequence[str]) -> Iterator[Row]:
+    """Yield the row of each case; they run in a network namespace of their own."""
     if not names:
-        yield lambda: []
         return
     if os.geteuid() != 0 or shutil.which("ip") is None:
         raise SystemExit("rows of processes need root and ip (apt: iproute2); choose --rows")
-    command = ["unshare", "--net", *module_command("liveness.real_faults"), *names]
+    command = ["unshare", "--net", *module_command("liveness.real_faults", *names)]
     paths = [ROOT / part for part in ("agent", "common", "controller", "proto", "trainer")]
-    environ = with_paths(*paths)
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environ)
-
-    def rows() -> list[Row]:
-        told, _ = process.communicate()
-        if process.returncode:
-            raise SystemExit(f"the processes ended with {process.returncode}: see above")
-        return [_row(json.loads(line)) for line in told.splitlines()]
-
-    try:
-        yield rows
-    finally:
-        process.terminate()
-        process.wait()
+    with running(command, with_paths(*paths), may_end=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            yield _row(json.loads(line))
+        if process.wait():
+            raise SystemExit(f"the processes ended with {process.returncode}")
 
 
 def _row(told: dict[str, object]) -> Row:
@@ -464,7 +452,6 @@ def main(names: Sequence[str], folder: Path) -> None:
             for name in names:
                 row = measured(world, CASES[name])
                 print(json.dumps(asdict(row)), flush=True)
-                print(" ".join(row.cells()), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ class Row:
         return len(in_time) == len(self.rounds)
 
     def as_json(self) -> dict[str, object]:
-        """Return all that is known of it."""
+        """See Line."""
         times = self.times_s
         return {
             "name": self.what,
@@ -60,8 +60,13 @@ class Row:
             "met": self.met,
         }
 
+    @property
+    def head(self) -> Sequence[str]:
+        """See Line."""
+        return _HEAD
+
     def cells(self) -> tuple[str, ...]:
-        """Return a line of the table."""
+        """See Line."""
         times = self.times_s
         return (
             self.what,
@@ -77,7 +82,7 @@ class Row:
         )
 
 
-HEAD = (
+_HEAD = (
     "fault",
     "how",
     "rounds",
@@ -89,4 +94,3 @@ HEAD = (
     "target s",
     "met",
 )
-NUMERIC = (2, 4, 5, 6, 7)

@@ -6,51 +6,33 @@ part; a round of all takes about four minutes.
 """
 
 import argparse
-import importlib
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
 
-from harness.figures import Figure, Series, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 
-PARTS = {
-    "process": "recovery_process",
-    "node": "recovery_node",
-    "controller": "recovery_controller",
-}
+# About how long each takes.
+_PARTS = {"process": 700.0, "node": 150.0, "controller": 300.0}
 
 
-def measure(part: str, repeats: int, standby: bool) -> Iterator[Figure]:
-    """Yield the figures of one part, after the load that the machine had before it."""
-    yield Series(f"{part}: load average before", [os.getloadavg()[0]], "processes").figure()
-    try:
-        module = importlib.import_module(PARTS[part])
-        yield from module.measure(repeats, standby)
-    except (SystemExit, subprocess.SubprocessError) as error:
-        print(f"{part}: {error}", file=sys.stderr)
-        yield Figure(name=f"{part}: FAILED, not measured", value=0.0, unit="", met=False)
+def measure(part: str, options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the rows of one part, after the load that the machine had before it."""
+    yield row(f"{part}: load average before", [os.getloadavg()[0]], "processes")
+    rows: Callable[[int, bool], Iterator[Row]] = import_module(f"recovery.{part}").measure
+    yield from rows(options.repeats, options.standby)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print figures as JSON")
-    parser.add_argument("--repeats", type=int, default=5, help="rounds to take the median of")
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part, again for more")
-    parser.add_argument(
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part(name, seconds, partial(measure, name)) for name, seconds in _PARTS.items()],
+    repeats=5,
+    add_options=lambda parser: parser.add_argument(
         "--standby",
         action=argparse.BooleanOptionalAction,
         default=True,
         help="with warm standby processes, as is the default of everstep run",
-    )
-    given = parser.parse_args()
-    figures: list[Figure] = []
-    for part in given.only or PARTS:
-        print(f"{part} ...", file=sys.stderr, flush=True)
-        figures += measure(part, given.repeats, given.standby)
-    show(figures, given.json)
-
-
-if __name__ == "__main__":
-    main()
+    ),
+)

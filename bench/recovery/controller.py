@@ -4,7 +4,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 
-from harness.figures import Figure, Series, Target
+from harness.table import Row, Series, Target
 from recovery.fleet import Fleet, Shape
 from recovery.process import killed_rank, series
 from recovery.runs import Outcome, Watched, everstep_outcome
@@ -14,7 +14,7 @@ _ADDED_S = Target(2.0)
 _DELAYS_S = (0.01, 0.1, 0.5)
 
 
-def measure(repeats: int, standby: bool) -> Iterator[Figure]:
+def measure(repeats: int, standby: bool) -> Iterator[Row]:
     """Yield what the controller's death adds to what the rank's costs, round by round."""
     shape = Shape(standby=standby)
     plain: list[Outcome] = []

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from harness.figures import Figure, Series, Target
+from harness.table import Row, Series, Target
 from recovery.fleet import Fleet, Shape
 from recovery.process import lost
 from recovery.runs import Outcome, Watched, boot_ns, everstep_outcome
@@ -11,7 +11,7 @@ from recovery.stages import ledger_figures
 _BEYOND_DETECTION_S = Target(3.0)
 
 
-def measure(repeats: int, standby: bool) -> Iterator[Figure]:
+def measure(repeats: int, standby: bool) -> Iterator[Row]:
     """Yield the figures: two nodes of two ranks train, a third is the spare."""
     shape = Shape(nodes=2, spares=1, processes=2, standby=standby)
     outcomes = [everstep_outcome(shape, _lost_node) for _ in range(repeats)]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from harness.figures import Figure, Series, Target
+from harness.table import Row, Series, Target
 from recovery.fleet import Fleet, Shape
 from recovery.launchers import Peer, dlrover_run, ft_launcher, torchrun, torchrun_as_shipped
 from recovery.marks import MARKS, Recovery
@@ -16,7 +16,7 @@ _BESIDE_TORCHRUN = Target(0.25)
 _LOST = Target(1)
 
 
-def measure(repeats: int, standby: bool) -> Iterator[Figure]:
+def measure(repeats: int, standby: bool) -> Iterator[Row]:
     """Yield the figures."""
     shape = Shape(processes=_PROCESSES, standby=standby)
     ours: list[Outcome] = []
@@ -75,7 +75,7 @@ def _take(make: Callable[[int], Peer], into: dict[str, list[Outcome]]) -> None:
     into.setdefault(peer.name, []).append(outcome)
 
 
-def _passed(name: str, recoveries: Sequence[Recovery]) -> Iterator[Figure]:
+def _passed(name: str, recoveries: Sequence[Recovery]) -> Iterator[Row]:
     """Yield what the last rank spent on each part of its way, on the ranks' own clock."""
     came = [one for one in recoveries if set(MARKS) <= set(one.marks)]
     if not came:

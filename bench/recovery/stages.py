@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from harness.figures import Figure, Series
+from harness.table import Row, Series
 from recovery.runs import Outcome
 
 # The ledger's categories in the words of a recovery, in the order in which they come.
@@ -20,7 +20,7 @@ _STAGES = {
 }
 
 
-def ledger_figures(outcomes: Sequence[Outcome]) -> Iterator[Figure]:
+def ledger_figures(outcomes: Sequence[Outcome]) -> Iterator[Row]:
     """Yield each stage; a category that has no word here comes last, under its own name."""
     came = [one for one in outcomes if not one.why_not]
     if not came:

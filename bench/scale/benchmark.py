@@ -8,15 +8,18 @@ at some size has no value there, and is not met.
 """
 
 import argparse
-import json
 import math
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from functools import partial
 
 from harness.processes import module_command, with_paths
-from harness.table import lines
-from scale import rows as scale_rows
+from harness.session import Benchmark, Part
+from harness.table import Told
+from scale.rows import ROWS
+
+from everstep_controller.main import collect_garbage_seldom
 
 # So long may a row take in one size, what it is measured on included.
 _LIMIT_S = 150.0
@@ -24,7 +27,7 @@ _LIMIT_S = 150.0
 
 def measured(name: str, nodes: int, limit_s: float) -> float | None:
     """Return the value of a row at one size; None where it took longer than the limit."""
-    command = module_command("scale.benchmark", "--row", name, "--nodes", nodes)
+    command = module_command("scale.benchmark", name, nodes)
     try:
         done = subprocess.run(
             command, env=with_paths(), check=True, stdout=subprocess.PIPE, timeout=limit_s
@@ -45,74 +48,44 @@ def exponent(values: Mapping[int, float]) -> float | None:
     return over / sum((x - mean_x) ** 2 for x, _ in points)
 
 
-def result(name: str, limit_s: float) -> dict[str, object]:
-    """Return a row at all its sizes."""
-    one = scale_rows.ROWS[name]
-    values = {size: measured(name, size, limit_s) for size in one.sizes}
+def measure(name: str, options: argparse.Namespace) -> Iterator[Told]:
+    """Yield a row at all its sizes."""
+    one = ROWS[name]
+    values = {size: measured(name, size, options.limit) for size in options.nodes or one.sizes}
     known = {size: value for size, value in values.items() if value is not None}
+    power = exponent(known)
     targets = {**one.also, one.sizes[-1]: one.target}
-    return {
-        "name": name,
-        "what": one.what,
-        "unit": one.unit,
-        "values": values,
-        "exponent": exponent(known),
-        "targets": targets,
-        "met": all(known.get(size, math.inf) <= most for size, most in targets.items()),
-    }
-
-
-def cells(found: Mapping[str, object]) -> Sequence[str]:
-    """Return a row of the table."""
-    values, power, targets = found["values"], found["exponent"], found["targets"]
-    assert isinstance(values, dict)
-    assert isinstance(targets, dict)
-    smaller = [f"≤ {most:g} at {size}" for size, most in [*targets.items()][:-1]]
-    largest = f"≤ {[*targets.values()][-1]:g}"
-    shown = [
-        f"{size}: {f'{value:.3g}' if value is not None else 'too long'}"
-        for size, value in values.items()
-    ]
-    return (
-        str(found["what"]),
-        *shown,
-        *[""] * (3 - len(shown)),
-        str(found["unit"]),
-        f"{power:.2f}" if isinstance(power, float) else "",
-        "; ".join([*smaller, largest]),
-        "yes" if found["met"] else "no",
+    met = all(known.get(size, math.inf) <= most for size, most in targets.items())
+    told = [f"{size}: {_told(value)}" for size, value in values.items()]
+    places = ("smallest", "middle", "largest")
+    yield Told(
+        {
+            "what": one.what,
+            **dict(zip(places, [*told, "", "", ""], strict=False)),
+            "unit": one.unit,
+            "exponent": "" if power is None else f"{power:.2f}",
+            "target": "; ".join(f"≤ {most:g} at {size}" for size, most in targets.items()),
+            "met": "" if options.nodes else "yes" if met else "no",
+        }
     )
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print rows as JSON")
-    parser.add_argument("--only", choices=[*scale_rows.ROWS], action="append", help="a row")
-    parser.add_argument("--limit-s", type=float, default=_LIMIT_S, help="for a row at one size")
-    parser.add_argument("--row", choices=[*scale_rows.ROWS], help=argparse.SUPPRESS)
-    parser.add_argument("--nodes", type=int, default=1000, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.row:
-        print(scale_rows.main(given.row, given.nodes))
-        return
-    found = [_measured(name, given.limit_s) for name in given.only or scale_rows.ROWS]
-    if given.json:
-        print(json.dumps(found, indent=1))
-    else:
-        _show(found)
+def _told(value: float | None) -> str:
+    return "too long" if value is None else f"{value:.3g}"
 
 
-def _measured(name: str, limit_s: float) -> Mapping[str, object]:
-    print(f"{name} ...", file=sys.stderr, flush=True)
-    return result(name, limit_s)
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--limit", type=float, default=_LIMIT_S, help="s of a row at one size")
+    parser.add_argument("--nodes", type=int, nargs="+", help="other sizes")
 
 
-def _show(found: Sequence[Mapping[str, object]]) -> None:
-    head = ("what", "nodes", "", "", "unit", "exponent", "target", "met")
-    for line in lines(head, [cells(one) for one in found], (5,)):
-        print(line)
-
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part(name, 25.0, partial(measure, name)) for name in ROWS],
+    add_options=_add_options,
+    quick={"nodes": [100, 200]},
+)
 
 if __name__ == "__main__":
-    main()
+    collect_garbage_seldom()  # as the daemon does
+    print(ROWS[sys.argv[1]].measure(int(sys.argv[2])))

@@ -6,6 +6,7 @@ answer. `sinfo` asks a slurmctld that knows as many nodes, none of which runs a 
 Slurm its rows are left out. Wall time: the machine has to be quiet.
 """
 
+import argparse
 import contextlib
 import os
 import shutil
@@ -18,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.processes import free_port, module_command, running, wait_for_port
-from harness.table import Row, arguments, row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 from scale import command_line_agents as fleet_cli_agents
 
 from fakes.authority import Authority
@@ -160,43 +162,30 @@ def timed(command: Sequence[str], repeats: int, environment: Mapping[str, str]) 
     return times[1:]  # the first fills the page cache
 
 
-def measured(nodes: int, repeats: int) -> list[Row]:
-    """Return a row for each command, and for what `sinfo` takes for the like of it."""
+def measure(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield a row for each command, and for what `sinfo` takes for the like of it."""
     everstep = str(Path(sys.executable).with_name("everstep"))
-    rows: list[Row] = []
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        options = stack.enter_context(fleet(folder, nodes))
-        queue = stack.enter_context(slurm(folder, nodes))
+        reach = stack.enter_context(fleet(folder, options.nodes))
+        queue = stack.enter_context(slurm(folder, options.nodes))
         # Where this is set, each start compiles all of its source again.
         environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
         for one in COMMANDS:
             peer = None
             if queue is not None and one.like:
-                name = f"sinfo {' '.join(one.like)}"
-                peer = row(name, timed(["sinfo", *one.like], repeats, queue), "s")
+                took_s = timed(["sinfo", *one.like], options.repeats, queue)
+                peer = row(f"sinfo {' '.join(one.like)}", took_s, "s")
+                yield peer
             # A terminal's width changes nothing: the answer goes into a pipe.
-            command = [everstep, *one.arguments, *options]
-            rows.append(
-                row(
-                    f"everstep {one.name}",
-                    timed(command, repeats, environment),
-                    "s",
-                    peer,
-                    one.target_s,
-                )
-            )
-            rows += [peer] if peer is not None else []
-    return rows
+            took_s = timed([everstep, *one.arguments, *reach], options.repeats, environment)
+            yield row(f"everstep {one.name}", took_s, "s", peer, one.target_s)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = arguments(__doc__ or "")
-    parser.add_argument("--nodes", type=int, default=2000)
-    given = parser.parse_args()
-    show(measured(given.nodes, given.repeats), given.json)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part("nodes", 150.0, measure)],
+    repeats=5,
+    add_options=lambda parser: parser.add_argument("--nodes", type=int, default=2000),
+    quick={"nodes": 40, "repeats": 1},
+)

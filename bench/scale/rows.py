@@ -44,7 +44,6 @@ from everstep_controller.journal.codec import (
 )
 from everstep_controller.journal.compaction import compact, prune_snapshots
 from everstep_controller.journal.store import JournalStore, Mark, StoredSnapshot
-from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.records.intake import Intake
 from everstep_controller.runtime.event_batches import BATCH_MAX
 from everstep_controller.runtime.fold import TakenEvent
@@ -208,6 +207,7 @@ def progress(nodes: int) -> float:
             step_s = _timed(lambda told=told: tell(told))  # type: ignore[misc]
             began = time.process_time()
             intake.tick(bench.now_ns + 2 * _S)
+            bench.flush()
             await asyncio.sleep(0)
             spent.append(step_s + time.process_time() - began)
         assert journal.acknowledgements == 3 * nodes
@@ -632,9 +632,3 @@ ROWS: Mapping[str, Measured] = MappingProxyType(
         ),
     }
 )
-
-
-def main(name: str, nodes: int) -> float:
-    """Return the value of one row."""
-    collect_garbage_seldom()  # as the daemon does
-    return ROWS[name].measure(nodes)

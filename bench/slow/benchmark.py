@@ -1,18 +1,15 @@
 """Slow workers: who is named, how soon, and who is not, on public traces, in noise, in a fleet.
 
-    python bench slow [--seed N] [--long] [--only PART] [--json]
-
 ``traces``: AR has one slow worker, SE none. ``injected``: one worker made slower on AR without its
 slow worker, on SE, and on noise that is made from the seed; published rules on the same series.
 ``tables``: made tables of 16 kinds, without a slow worker and with one. ``scale``: one step of
-16,384 ranks, CPU time. ``fleet``: 16,384 GPUs in the noise that slow_noise.toml fixes; 2,500
+16,384 ranks, CPU time. ``fleet``: 16,384 GPUs in the noise that noise.toml fixes; 2,500
 node-days, with ``--long`` 30,720. ``gpus``: clocks of 16,384 GPUs beside their peers, an hour, with
 ``--long`` a day. ``collectives``: who is nominated by one look at the newest collectives of all
 ranks, and its CPU time. What is made depends on the seed.
 """
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -20,7 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from harness.table import lines
+from harness.session import Benchmark, Part
+from harness.table import Told
 from slow import collectives as slow_collectives
 from slow import gpus as slow_gpus
 from slow import tables as slow_tables
@@ -38,56 +36,29 @@ _NODE_DAYS, _NODE_DAYS_LONG = 2_500, 30_720
 _RANKS = 16_384
 _CURVE = (6, 8, 10, 12, 15, 20, 25)
 _NEVER = 10**6
-_HEAD = ("what", "value", "unit", "target", "met", "note")
-
-Row = dict[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the command line asks for."""
-
-    seed: int
-    long: bool
-
-
-def main() -> int:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--only", choices=sorted(_PARTS), help="one part")
-    parser.add_argument("--seed", type=int, default=1, help="of everything that is made")
-    parser.add_argument("--long", action="store_true", help="all node-days, more injections")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    given = parser.parse_args()
-    options = Options(given.seed, given.long)
-    parts = [given.only] if given.only else list(_PARTS)
-    rows = [row for part in parts for row in _PARTS[part](options)]
-    if given.json:
-        print(json.dumps(rows))
-    else:
-        print("\n".join(lines(_HEAD, [[str(row[one]) for one in _HEAD] for row in rows], (1,))))
-    return 0
-
-
-def _row(what: str, value: float, unit: str, target: str = "", note: str = "") -> Row:
+def _row(what: str, value: float, unit: str, target: str = "", note: str = "") -> Told:
     met = ""
     if target:
         sign, _, limit = target.partition(" ")
         met = "yes" if (value >= float(limit) if sign == "≥" else value <= float(limit)) else "no"
-    return {
-        "what": what,
-        "value": round(value, 3),
-        "unit": unit,
-        "target": target,
-        "met": met,
-        "note": note,
-    }
+    return Told(
+        {
+            "what": what,
+            "value": round(value, 3),
+            "unit": unit,
+            "target": target,
+            "met": met,
+            "note": note,
+        }
+    )
 
 
 # --- public traces -------------------------------------------------------------------------------
 
 
-def public_traces(_: Options) -> Iterator[Row]:
+def public_traces(_: argparse.Namespace) -> Iterator[Told]:
     """Yield who is named in AR and SE as they are, by each rule."""
     if not NAMES:
         print("shared/data/straggler_traces is not beside the repository", file=sys.stderr)
@@ -118,9 +89,9 @@ class Injection:
     false: int
 
 
-def injected(options: Options) -> Iterator[Row]:
+def injected(options: argparse.Namespace) -> Iterator[Told]:
     """Yield recall by factor and by steps, and precision, of each rule on each base."""
-    curves: list[Row] = []
+    curves: list[Told] = []
     for base in (*NAMES, "made"):
         for rule in RULES:
             found = list(_injections(base, rule, options))
@@ -137,7 +108,7 @@ def injected(options: Options) -> Iterator[Row]:
     yield from curves
 
 
-def _recalls(base: str, rule: str, found: list[Injection], *, ours: bool) -> Iterator[Row]:
+def _recalls(base: str, rule: str, found: list[Injection], *, ours: bool) -> Iterator[Told]:
     from_115 = [one for one in found if one.factor >= 1.15]
     at_110 = [one for one in found if one.factor == 1.1]
     for words, some, within, target in (
@@ -149,7 +120,7 @@ def _recalls(base: str, rule: str, found: list[Injection], *, ours: bool) -> Ite
         yield _row(f"{base}: recall {words}, {rule}", recall, "", target if ours else "", note)
 
 
-def _curves(base: str, found: list[Injection]) -> Iterator[Row]:
+def _curves(base: str, found: list[Injection]) -> Iterator[Told]:
     for factor in _FACTORS:
         steps = np.array([one.steps for one in found if one.factor == factor])
         curve = ", ".join(f"{within}: {np.mean(steps <= within):.2f}" for within in _CURVE)
@@ -157,7 +128,7 @@ def _curves(base: str, found: list[Injection]) -> Iterator[Row]:
         yield _row(f"{base}: recall at x{factor:.2f} at last", recall, "", "", f"by steps {curve}")
 
 
-def _injections(base: str, rule: str, options: Options) -> Iterator[Injection]:
+def _injections(base: str, rule: str, options: argparse.Namespace) -> Iterator[Injection]:
     random = np.random.default_rng(options.seed)
     runs = _RUNS_LONG if options.long else _RUNS
     for number in range(runs * len(_FACTORS)):
@@ -182,7 +153,7 @@ def _judged(series: Series, rule: str, worker: int, since: int, factor: float) -
 # --- made tables ---------------------------------------------------------------------------------
 
 
-def tables(options: Options) -> Iterator[Row]:
+def tables(options: argparse.Namespace) -> Iterator[Told]:
     """Yield who is named in made tables without a slow worker, and missed in those with one."""
     each = _TABLES_LONG if options.long else _TABLES
     found = dict(slow_tables.rows(options.seed, each))
@@ -204,7 +175,7 @@ def tables(options: Options) -> Iterator[Row]:
 # --- 16,384 ranks --------------------------------------------------------------------------------
 
 
-def scale(options: Options) -> Iterator[Row]:
+def scale(options: argparse.Namespace) -> Iterator[Told]:
     """Yield the CPU time of one step of many ranks, all judged, with slow ones among them."""
     random = np.random.default_rng(options.seed)
     size = np.arange(_RANKS)
@@ -235,7 +206,7 @@ def scale(options: Options) -> Iterator[Row]:
 # --- fleet ---------------------------------------------------------------------------------------
 
 
-def fleet(options: Options) -> Iterator[Row]:
+def fleet(options: argparse.Namespace) -> Iterator[Told]:
     """Yield false verdicts of a fleet in fixed noise, and the planted slow nodes that are found."""
     if not NAMES:
         print("the fleet's noise needs the public traces", file=sys.stderr)
@@ -272,7 +243,7 @@ def _range(values: list[int]) -> str:
     return f"{min(values)} to {max(values)}"
 
 
-def gpus(options: Options) -> Iterator[Row]:
+def gpus(options: argparse.Namespace) -> Iterator[Told]:
     """Yield what the judge of GPUs beside their peers costs, and finds."""
     node_days = 0.0
     for what, value, unit, target, note in slow_gpus.rows(
@@ -336,21 +307,27 @@ def _rising(probability: Callable[[float], float], wanted: float, highest: float
 # --- collectives ---------------------------------------------------------------------------------
 
 
-def collectives(options: Options) -> Iterator[Row]:
+def collectives(options: argparse.Namespace) -> Iterator[Told]:
     """Yield who is nominated by one look at collectives, and what a look at many ranks takes."""
     for what, value, unit, target, note in slow_collectives.rows(options.seed, long=options.long):
         yield _row(what, value, unit, target, note)
 
 
-_PARTS: dict[str, Callable[[Options], Iterator[Row]]] = {
-    "traces": public_traces,
-    "injected": injected,
-    "tables": tables,
-    "scale": scale,
-    "gpus": gpus,
-    "fleet": fleet,
-    "collectives": collectives,
-}
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--seed", type=int, default=1, help="of everything that is made")
+    parser.add_argument("--long", action="store_true", help="all node-days, more injections")
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[
+        Part("traces", 5.0, public_traces),
+        Part("injected", 180.0, injected),
+        Part("tables", 150.0, tables),
+        Part("scale", 5.0, scale),
+        Part("gpus", 30.0, gpus),
+        Part("fleet", 50.0, fleet),
+        Part("collectives", 120.0, collectives),
+    ],
+    add_options=_add_options,
+)

@@ -1,7 +1,5 @@
 """Pair test on the GPUs of this machine: what it measures, how far repeats and rounds lie apart.
 
-    PYTHONPATH=agent python bench pair-test [--rounds N] [--host] [--held] [--json]
-
 Each round is a process of its own, as the agent starts it. It takes Python, the NVIDIA driver and
 nothing else, and leaves the GPU's settings alone. ``--held``: shows as well that a GPU on which
 another process works is not tested. ``spread`` is slowest minus fastest of the repeats of a round,
@@ -15,15 +13,15 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from harness.table import lines
+from harness.session import Benchmark, Part
+from harness.table import Told
 
 from everstep_agent.pair_test.work import child
 from everstep_agent.pair_test.work.figure import Figure
 
-_HEAD = ("what", "work", "unit", "median ms", "rate /s", "spread %", "rounds", "repeats")
 _DEADLINE_S = 60.0
 _HOLDER = """
 import sys
@@ -36,23 +34,6 @@ with cuda.context(cuda.gpus()[0]):
 """
 
 
-def main() -> int:
-    """Measure, and print the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=7, help="processes, one after the other")
-    parser.add_argument("--host", action="store_true", help="the host's own work as well")
-    parser.add_argument("--held", action="store_true", help="a round beside a process on GPU 0")
-    parser.add_argument("--json", action="store_true", help="print everything as JSON")
-    given = parser.parse_args()
-    rounds = [_round(given.host) for _ in range(given.rounds)]
-    told = Told(rounds, _held() if given.held else (), _used_mib())
-    if given.json:
-        print(json.dumps(asdict(told), indent=1))
-    else:
-        print("\n".join(_words(told)))
-    return 0 if all(one.figures for one in rounds) else 1
-
-
 @dataclass(frozen=True, slots=True)
 class Round:
     """What one process measured, what it did not and why, and how long it took with its start."""
@@ -62,15 +43,6 @@ class Round:
     models: Sequence[str]
     took_s: float
     failed: str
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """Everything that was measured here."""
-
-    rounds: Sequence[Round]
-    held: Sequence[str]
-    after: str
 
 
 def _round(host: bool) -> Round:
@@ -106,39 +78,52 @@ def _used_mib() -> str:
         return str(error)
 
 
-def _words(told: Told) -> Iterable[str]:
+def measure(options: argparse.Namespace) -> Iterator[Told]:
+    """Yield what each work took; tell the rest on standard error."""
+    rounds = [_round(options.host) for _ in range(options.repeats)]
     by_name: dict[str, list[Figure]] = {}
-    for figure in (figure for one in told.rounds for figure in one.figures):
+    for figure in (figure for one in rounds for figure in one.figures):
         by_name.setdefault(figure.name, []).append(figure)
-    yield from lines(_HEAD, [_row(name, figures) for name, figures in by_name.items()], _NUMERIC)
-    seconds = [one.took_s for one in told.rounds]
-    yield f"a round took {min(seconds):.2f} to {max(seconds):.2f} s, start of Python included"
-    yield from dict.fromkeys(f"not tested: {why}" for one in told.rounds for why in one.untested)
-    yield from (f"failed: {one.failed}" for one in told.rounds if one.failed)
-    yield f"GPUs: {', '.join(told.rounds[0].models) or 'none'}"
-    yield from (f"beside another process: {why}" for why in told.held)
-    yield f"nvidia-smi afterwards (index, used, SM clock): {told.after}"
+    for name, figures in by_name.items():
+        yield _row(name, figures)
+    seconds = [one.took_s for one in rounds]
+    said = [f"a round took {min(seconds):.2f} to {max(seconds):.2f} s, start of Python included"]
+    said += dict.fromkeys(f"not tested: {why}" for one in rounds for why in one.untested)
+    said += [f"GPUs: {', '.join(rounds[0].models) or 'none'}"]
+    said += [f"beside another process: {why}" for why in (_held() if options.held else ())]
+    said += [f"nvidia-smi afterwards (index, used, SM clock): {_used_mib()}"]
+    print("\n".join(said), file=sys.stderr)
+    if not all(one.figures for one in rounds):
+        raise SystemExit(next(one.failed for one in rounds if not one.figures))
 
 
-_NUMERIC = (1, 3, 4, 5, 6, 7)
-
-
-def _row(name: str, figures: list[Figure]) -> list[str]:
+def _row(name: str, figures: list[Figure]) -> Told:
     medians = [figure.median_s for figure in figures]
     usual = statistics.median(medians)
     spread = statistics.median(figure.spread for figure in figures)
     first = figures[0]
-    return [
-        name,
-        f"{first.amount:.1f}",
-        first.unit,
-        f"{usual * 1e3:.3f}",
-        f"{first.amount / usual:.1f}",
-        f"{spread * 100:.1f}",
-        f"{max(medians) / min(medians):.3f}",
-        f"{len(figures)} x {len(first.seconds)}",
-    ]
+    return Told(
+        {
+            "what": name,
+            "work": f"{first.amount:.1f}",
+            "unit": first.unit,
+            "median ms": f"{usual * 1e3:.3f}",
+            "rate /s": f"{first.amount / usual:.1f}",
+            "spread %": f"{spread * 100:.1f}",
+            "rounds": f"{max(medians) / min(medians):.3f}",
+            "repeats": f"{len(figures)} x {len(first.seconds)}",
+        }
+    )
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--host", action="store_true", help="the host's own work as well")
+    parser.add_argument("--held", action="store_true", help="a round beside a process on GPU 0")
+
+
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part("pair test", 10.0, measure)],
+    repeats=7,
+    add_options=_add_options,
+)

@@ -6,6 +6,7 @@ record and no bounds. Beside a frame: the standard library's json of a dictionar
 each contender in turn, so that what disturbs the machine disturbs all.
 """
 
+import argparse
 import json
 import operator
 import time
@@ -15,7 +16,8 @@ from typing import Any
 
 import msgspec
 from google.protobuf.message import Message
-from harness.table import Row, arguments, row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 
 from everstep_common import frames, orders, trainer_messages
 from everstep_common.judging.findings import Finding, Severity, SuggestedAction
@@ -319,8 +321,8 @@ def rows(what: str, works: Iterator[tuple[str, Work, str]], repeats: int) -> Ite
             spent[name].append(_timed(work))
     found = {name: row(f"{what}: {name}", samples[1:], "µs") for name, samples in spent.items()}
     for name, _, against in contenders:
-        made = row(f"{what}: {name}", spent[name][1:], "µs", found.get(against))
-        yield replace(made, target=TARGET_US) if name in _JUDGED else made
+        most = TARGET_US if name in _JUDGED else None
+        yield row(f"{what}: {name}", spent[name][1:], "µs", found.get(against), most)
 
 
 _JUDGED = ("to the wire", "from the wire", "frame written", "frame read")
@@ -345,16 +347,10 @@ def _all_works() -> Iterator[tuple[str, Iterator[tuple[str, Work, str]]]]:
     yield "StartGeneration with 8 sources", order_works(replace(START, sources=_SOURCES))
 
 
-def _all_rows(repeats: int) -> Iterator[Row]:
+def measure(options: argparse.Namespace) -> Iterator[Row]:
+    """Yield what each record costs."""
     for name, works in _all_works():
-        yield from rows(name, works, repeats)
+        yield from rows(name, works, options.repeats)
 
 
-def main() -> None:
-    """Print the table."""
-    parsed = arguments(__doc__ or "").parse_args()
-    show(list(_all_rows(parsed.repeats)), parsed.json)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(about=__doc__ or "", parts=[Part("records", 10.0, measure)], repeats=5)

@@ -5,50 +5,30 @@ Whatever a ratio compares ran in turn in this run; a ratio is the median of thos
 """
 
 import argparse
-import importlib
 import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
 
-from harness.figures import Figure, Series, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 
-PARTS = {
-    "stall": "vault_stall",
-    "overlap": "vault_overlap",
-    "replication": "vault_replication",
-    "tls": "vault_replication_tls",
-    "hashing": "vault_hashing",
-    "restore": "vault_restore",
-    "persist": "vault_persist",
+# About how long each takes. A part is imported where it is measured: some need torch.
+_PARTS = {
+    **{"stall": 150.0, "overlap": 60.0, "replication": 60.0, "tls": 60.0},
+    **{"hashing": 10.0, "restore": 120.0, "persist": 130.0},
 }
 
 
-def measure(part: str, repeats: int) -> Iterator[Figure]:
-    """Yield the figures of one part, after the load that the machine had before it."""
-    yield Series(f"{part}: load average before", [os.getloadavg()[0]], "processes").figure()
-    try:
-        module = importlib.import_module(PARTS[part])
-        yield from module.measure(repeats)
-    except (SystemExit, subprocess.SubprocessError) as error:
-        # What the others took ten minutes for is shown all the same.
-        print(f"{part}: {error}", file=sys.stderr)
-        yield Figure(name=f"{part}: FAILED, not measured", value=0.0, unit="", met=False)
+def measure(part: str, options: argparse.Namespace) -> Iterator[Row]:
+    """Yield the rows of one part, after the load that the machine had before it."""
+    yield row(f"{part}: load average before", [os.getloadavg()[0]], "processes")
+    rows: Callable[[int], Iterator[Row]] = import_module(f"vault.{part}").measure
+    yield from rows(options.repeats)
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", action="store_true", help="print figures as JSON")
-    parser.add_argument("--repeats", type=int, default=7, help="rounds to take the median of")
-    parser.add_argument("--only", choices=PARTS, action="append", help="a part, again for more")
-    given = parser.parse_args()
-    figures: list[Figure] = []
-    for part in given.only or PARTS:
-        print(f"{part} ...", file=sys.stderr, flush=True)
-        figures += measure(part, given.repeats)
-    show(figures, given.json)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part(name, seconds, partial(measure, name)) for name, seconds in _PARTS.items()],
+    repeats=7,
+)

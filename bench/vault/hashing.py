@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import xxhash
-from harness.figures import Figure, Series, Target
+from harness.table import Row, Series, Target
 
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.hashing import hash_region
@@ -13,7 +13,7 @@ _BYTES = 2 * 1024**3
 _CACHED_BYTES = 1024 * 1024
 
 
-def measure(repeats: int) -> Iterator[Figure]:
+def measure(repeats: int) -> Iterator[Row]:
     """Measure and yield the figures."""
     region = allocate_region(_BYTES, "everstep-bench")
     cached = bytes(_CACHED_BYTES)

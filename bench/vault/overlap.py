@@ -7,7 +7,7 @@ the other core meanwhile, and sends it nowhere.
 from collections.abc import Iterator
 
 from harness import peers as vault_peers
-from harness.figures import Figure, Series, Target
+from harness.table import Row, Series, Target
 from vault.nodes import bench_node, bench_rank
 
 _BYTES = 512 * 1024 * 1024
@@ -35,7 +35,7 @@ def pairs(manner: str, repeats: int) -> tuple[Series, Series]:
     )
 
 
-def measure(repeats: int) -> Iterator[Figure]:
+def measure(repeats: int) -> Iterator[Row]:
     """Measure and yield the figures."""
     for manner, target in (("plain", None), ("overlapped", Target(1.03))):
         without, with_snapshot = pairs(manner, 3 * repeats)

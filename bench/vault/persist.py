@@ -15,8 +15,8 @@ from pathlib import Path
 
 from harness import peers as vault_peers
 from harness.daemons import agent_command, controller_command
-from harness.figures import Figure, Target
 from harness.processes import free_port, running, wait_for_port
+from harness.table import Row, Target
 from vault.nodes import RANK_PATH, until_there
 
 _RANK = Path(__file__).with_name("persist_rank.py")
@@ -69,21 +69,21 @@ def dlrover(folder: Path) -> Mapping[str, object]:
     return result
 
 
-def measure(repeats: int) -> Iterator[Figure]:
+def measure(repeats: int) -> Iterator[Row]:
     """Run each once, whatever ``repeats`` says, and yield the figures."""
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as name:
         yield from _figures("DLRover, while its first persists", dlrover(Path(name)), None)
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as name:
         result, whole = everstep(Path(name))
-    yield Figure(name="Everstep: steps in storage at the end", value=whole, unit="steps")
+    yield Row(name="Everstep: steps in storage at the end", value=whole, unit="steps")
     yield from _figures("Everstep", result, Target(0))
 
 
-def _figures(who: str, result: Mapping[str, object], target: Target | None) -> Iterator[Figure]:
+def _figures(who: str, result: Mapping[str, object], target: Target | None) -> Iterator[Row]:
     stalls, skipped = result["stalls_s"], result["skipped"]
     assert isinstance(stalls, list)
     assert isinstance(skipped, int)
-    yield Figure(
+    yield Row(
         name=f"{who}: steps skipped of {result['steps']}",
         value=skipped,
         unit="steps",
@@ -91,7 +91,7 @@ def _figures(who: str, result: Mapping[str, object], target: Target | None) -> I
         met=target.met(skipped) if target else None,
     )
     if stalls:
-        yield Figure(
+        yield Row(
             name=f"{who}: stall of a step",
             value=statistics.median(stalls),
             unit="s",

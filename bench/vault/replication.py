@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from harness.figures import Figure, Series, Target
 from harness.processes import cpu_s
+from harness.table import Row, Series, Target
 from vault.nodes import Talk, bench_node, bench_rank, until_idle, until_quiet
 from vault.raw import GIB, Moved, RawPair, raw_pair
 
@@ -53,7 +53,7 @@ class Replication:
         return [cpu_s(node.talk.pid) for node in (self._from, self._to)]
 
 
-def measure(repeats: int) -> Iterator[Figure]:
+def measure(repeats: int) -> Iterator[Row]:
     """Measure and yield the figures."""
     with ExitStack() as stack:
         raws: list[RawPair] = [stack.enter_context(raw_pair(_BYTES, streams)) for streams in (1, 2)]
@@ -65,7 +65,7 @@ def measure(repeats: int) -> Iterator[Figure]:
     yield from _figures(found[_WARM:])
 
 
-def _figures(found: Sequence[tuple[Moved, ...]]) -> Iterator[Figure]:
+def _figures(found: Sequence[tuple[Moved, ...]]) -> Iterator[Row]:
     raw, double, vault = (
         Series(name, [GIB / 1e9 / moved.seconds for moved in moves], "GB/s")
         for name, moves in zip(

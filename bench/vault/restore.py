@@ -12,7 +12,7 @@ until the copy is here and verified.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from harness.figures import Figure, Series, Target
+from harness.table import Row, Series, Target
 from vault.nodes import (
     BenchNode,
     bench_node,
@@ -68,7 +68,7 @@ def restored(node: BenchNode, generation: int, size_bytes: int) -> Restored:
         return Restored(state_s, rank.seconds("slots"), memcpy_s)
 
 
-def own(repeats: int) -> Iterator[Figure]:
+def own(repeats: int) -> Iterator[Row]:
     """Yield the figures of a restore from the node's own memory."""
     found = []
     with bench_node("node-1", _SLOTS) as node:
@@ -107,7 +107,7 @@ def raw_s(*, new: bool, used: bool) -> float:
         return raw.move().seconds
 
 
-def peer(repeats: int) -> Iterator[Figure]:
+def peer(repeats: int) -> Iterator[Row]:
     """Yield the figures of a restore from another node, on new nodes in each round."""
     found: list[tuple[float, ...]] = []
     with bench_node("node-1", _SLOTS) as holder:
@@ -125,7 +125,7 @@ def peer(repeats: int) -> Iterator[Figure]:
     yield from _peer_figures(found)
 
 
-def _peer_figures(found: Sequence[tuple[float, ...]]) -> Iterator[Figure]:
+def _peer_figures(found: Sequence[tuple[float, ...]]) -> Iterator[Row]:
     bare, fresh, used, fresh_used, spare, ours, late, late_ours = (
         Series(name, values)
         for name, values in zip(
@@ -155,7 +155,7 @@ def _peer_figures(found: Sequence[tuple[float, ...]]) -> Iterator[Figure]:
     yield late_ours.against(fresh_used)
 
 
-def measure(repeats: int) -> Iterator[Figure]:
+def measure(repeats: int) -> Iterator[Row]:
     """Measure and yield the figures."""
     repeats = max(2, repeats // 2)  # each round starts processes and takes new memory
     yield from own(repeats)

@@ -19,7 +19,8 @@ from pathlib import Path
 
 from harness.daemons import agent_command, controller_command, secret_file
 from harness.processes import free_port, running, wait_for_port
-from harness.table import Row, arguments, row, show
+from harness.session import Benchmark, Part
+from harness.table import Row, row
 from vault.nodes import RANK_PATH, until_there
 
 from everstep_cli.client.connection import Connection
@@ -61,7 +62,7 @@ def measure(windows: int, seconds: float) -> Iterator[Row]:
         _quantiles(stalls, 0.5),
         "ms",
         beside,
-        target=_PING_PONGS * beside.value,
+        _PING_PONGS * beside.value,
     )
     yield row("snapshot of 38 kB, p99", _quantiles(stalls, 0.99), "ms", beside)
     computed = [[line[1] for line in run.lines] for run in awake]
@@ -108,11 +109,10 @@ def _train(seconds: float, step: str) -> _Window:
     return _Window(lines, cadence)
 
 
-def main() -> None:
-    """Measure and print."""
-    asked = arguments(__doc__ or "").parse_args()
-    show(list(measure(asked.repeats, asked.seconds)), asked.json)
-
-
-if __name__ == "__main__":
-    main()
+BENCHMARK = Benchmark(
+    about=__doc__ or "",
+    parts=[Part("slots", 200.0, lambda given: measure(given.repeats, given.seconds))],
+    repeats=5,
+    seconds=10.0,
+    quick={"repeats": 1, "seconds": 5.0},
+)

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 from harness import peers as vault_peers
-from harness.figures import Figure, Series, Target
+from harness.table import Row, Series, Target
 from vault.nodes import (
     BenchNode,
     Talk,
@@ -93,7 +93,7 @@ def rounds(setting: Setting, repeats: int) -> dict[str, Series]:
     return warm | {"first": first, "limit of the first": limit}
 
 
-def measure(repeats: int) -> Iterator[Figure]:
+def measure(repeats: int) -> Iterator[Row]:
     """Measure everything and yield the figures. Raises SystemExit without the memory for it."""
     need_memory(_NEEDED_BYTES)
     setting = Setting(2, "one thread", ("memcpy1",), ("memcpy1", "everstep"))

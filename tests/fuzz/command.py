@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.processes import with_paths
-from harness.table import arguments, lines
+from harness.table import lines
 
 from fuzz.formats import FORMATS, load_format
 from fuzz.session import repeat
@@ -71,7 +71,9 @@ def main() -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = arguments("fuzz every wire format")
+    parser = argparse.ArgumentParser("fuzz", description="Fuzz every wire format.")
+    parser.add_argument("--json", action="store_true", help="print rows as JSON")
+    parser.add_argument("--seconds", type=float, default=10.0, help="shared by the formats")
     parser.add_argument("--format", choices=list(FORMATS), help="this format only")
     parser.add_argument("--cases", type=int, default=10**9, help="at most so many of a format")
     parser.add_argument("--seed", type=int, default=1, help="of the random numbers")
@@ -126,7 +128,7 @@ def _show(rows: Iterable[FormatRow], as_json: bool) -> None:
     if as_json:
         print(json.dumps([asdict(row) for row in rows], indent=1))
         return
-    for line in lines(_HEAD, [_cells(row) for row in rows], range(1, len(_HEAD))):
+    for line in lines(_HEAD, [_cells(row) for row in rows]):
         print(line)
 
 
@@ -156,7 +158,7 @@ def _sockets(names: Sequence[str], options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps([asdict(run) for run in runs], indent=1))
     else:
-        for line in lines(_SOCKETS_HEAD, [_socket_cells(run) for run in runs], range(1, 5)):
+        for line in lines(_SOCKETS_HEAD, [_socket_cells(run) for run in runs]):
             print(line)
     for run in runs:
         for find in run.finds:

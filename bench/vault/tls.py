@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from harness.figures import Figure, Series
+from harness.table import Row, Series
 from vault.nodes import until_idle
 from vault.raw import GIB, Moved, raw_pair
 from vault.replication import Replication
@@ -19,7 +19,7 @@ _WARM = 4
 _KINDS = ("raw sendfile, one stream", "replica of 0.5 GiB", "replica of 0.5 GiB, bulk_tls")
 
 
-def measure(repeats: int) -> Iterator[Figure]:
+def measure(repeats: int) -> Iterator[Row]:
     """Measure and yield the figures."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="everstep-bench-")))
@@ -35,7 +35,7 @@ def measure(repeats: int) -> Iterator[Figure]:
     yield from _figures(found[_WARM:])
 
 
-def _figures(found: Sequence[tuple[Moved, ...]]) -> Iterator[Figure]:
+def _figures(found: Sequence[tuple[Moved, ...]]) -> Iterator[Row]:
     raw, plain, tls = (
         Series(name, [_BYTES / 1e9 / moved.seconds for moved in moves], "GB/s")
         for name, moves in zip(_KINDS, zip(*found, strict=True), strict=True)
