@@ -27,6 +27,7 @@ BENCHMARKS = {
     "scale": "scale.benchmark",
     "slots": "vault.slots",
     "slow": "slow.benchmark",
+    "transport": "transport.benchmark",
     "vault": "vault.benchmark",
 }
 

@@ -33,10 +33,11 @@ from harness.processes import (
 )
 from harness.session import Benchmark, Part
 from harness.table import Row, row
-from vault.nodes import RANK_PATH, until_there
+from harness.waits import until_there
+from vault.nodes import RANK_PATH
 
 _NOBODY = 65534
-_STATE_BYTES = 4 << 20
+_STATE_BYTES, _STEP_S = 4 << 20, 0.02
 _RATIO_MAX = 1.5
 # What a flood has done before its window begins is not measured, nor what the one before left.
 _SETTLE_S = 1.0
@@ -83,11 +84,11 @@ class Job:
             time.sleep(seconds)
             ended, after = time.monotonic(), self._cpu(pid)
         used = [(last - first) / (ended - began) for first, last in zip(cpu, after, strict=True)]
-        lines = [line for line in self._lines() if line[0] <= ended]
-        before = [line for line in lines if line[0] < began]
+        lines = [line for line in self._lines() if line[1] <= ended]
+        before = [line for line in lines if line[1] < began]
         inside = lines[len(before) :]
-        unsaved = (lines[-1][2] - before[-1][2]) if inside else 0
-        took_s = tuple(line[1] for line in inside)
+        unsaved = (lines[-1][3] - before[-1][3]) if inside else 0
+        took_s = tuple(line[2] for line in inside)
         return Window(took_s, int(unsaved), len(inside), ended - began, *used)
 
     def speed_after(self) -> float:
@@ -97,9 +98,9 @@ class Job:
     def _cpu(self, attacker: int) -> tuple[float, float]:
         return process_cpu_s(attacker) if attacker else 0.0, process_cpu_s(self._agent_pid)
 
-    def _lines(self) -> list[tuple[float, float, float]]:
+    def _lines(self) -> list[list[float]]:
         whole = self._told.read_text(encoding="ascii").rpartition("\n")[0]
-        return [tuple(json.loads(line)) for line in whole.splitlines()]
+        return [json.loads(line) for line in whole.splitlines()]
 
 
 class _attacker:  # noqa: N801 - used as a context
@@ -187,7 +188,8 @@ def _started(stack: ExitStack, nodes: int = 1) -> Job:
     controller = stack.enter_context(running(controller_command(folder, port)))
     wait_for_port(port, controller)
     told = folder / "steps"
-    words = [str(_STATE_BYTES), str(told), *([str(meeting)] if nodes > 1 else [])]
+    words = ["--bytes", str(_STATE_BYTES), "--step-seconds", str(_STEP_S), "--losses", str(told)]
+    words += ["--meet", str(meeting)] if nodes > 1 else []
     agents = [_agent(stack, folder / f"node-{number}", port) for number in range(nodes)]
     for _, target in agents:
         stack.enter_context(_launcher(Path(target.socket("agent.sock")), nodes, words))
@@ -218,7 +220,7 @@ def _launcher(
     launcher = Path(sys.executable).with_name("everstep")
     job: list[str | Path] = [launcher, "run", "--job", "train", "--socket", socket]
     more = ["--nnodes", str(nodes), "--snapshot-every", "1", "--", sys.executable]
-    command = [*job, *more, BENCH / "attack/rank.py", *words]
+    command = [*job, *more, BENCH / "harness/training_rank.py", *words]
     return running(command, os.environ | {"PYTHONPATH": RANK_PATH}, may_end=nodes > 1)
 
 

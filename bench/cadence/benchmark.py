@@ -12,7 +12,8 @@ from cadence.real_jobs import real_row
 from cadence.rows import Cell, Row, Run
 from cadence.virtual_jobs import VirtualJob
 from harness.session import Benchmark, Part
-from vault.nodes import bench_node, bench_rank, need_memory
+from harness.waits import need_memory
+from vault.nodes import bench_node, bench_rank
 
 _MIB = 1 << 20
 _SIZES = (_MIB, 32 * _MIB, 256 * _MIB, 2048 * _MIB)
@@ -31,11 +32,11 @@ def stalls(size_bytes: int, samples: int) -> list[float]:
     """Return what snapshots of a state stalled its rank, in seconds."""
     with (
         bench_node("node-1", _SLOTS) as node,
-        bench_rank("cadence.stall_rank", node.environment(1), size_bytes) as rank,
+        bench_rank("vault.state_rank", node.environment(1), size_bytes, 1) as rank,
     ):
         found = []
         for step in range(1, samples + _FIRST + 1):
-            found.append(rank.seconds(step))
+            found.append(rank.seconds("save_at_last", step))
             node.talk.ask("verified", step)
             node.talk.ask("recoverable", step)
         return found[_FIRST:]

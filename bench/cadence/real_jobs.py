@@ -1,20 +1,21 @@
 """Cadence of real jobs: a controller, an agent and a rank, as shipped, that is killed at random."""
 
 import itertools
+import json
 import os
 import random
 import signal
 import statistics
 import time
-from pathlib import Path
 from typing import NamedTuple
 
 from cadence.rows import Cell, Row, Run
+from harness.processes import BENCH
 
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
-_SCRIPT = Path(__file__).with_name("rank.py")
+_SCRIPT = BENCH / "harness/training_rank.py"
 _NODE = "node-1"
 _PATIENCE_S = 120.0
 # Until the first decision, and a new rule has begun: a minute, 101 steps and five seconds.
@@ -37,7 +38,7 @@ def _run(cell: Cell, faults: int, seed: int, options: tuple[str, ...]) -> tuple[
     rng = random.Random(seed)
     with running_fleet(_NODE, core_lines=_CORE) as fleet:
         fleet.launcher_options = ("--max-restarts", "1000", *options)
-        line = ["--size", str(cell.state_bytes), "--step-seconds", str(cell.step_s)]
+        line = ["--bytes", str(cell.state_bytes), "--step-seconds", str(cell.step_s)]
         fleet.launch_script([str(_SCRIPT), *line])
         fleet.until("steps", _PATIENCE_S, lambda: bool(_steps(fleet, 1)))
         time.sleep(max(_KNOWN_S, _KNOWN_STEPS * cell.step_s))
@@ -76,15 +77,18 @@ def _result(fleet: RealFleet, faults: int, known_s: float) -> tuple[Run, float]:
 
 
 class _Step(NamedTuple):
-    """Step that a rank has written down: its end, its stall, and how many were not saved by then.
-
-    Times in seconds.
-    """
+    """Step that a rank has written down: when its snapshot began, and its stall, in seconds."""
 
     number: int
-    ended_s: float
+    began_s: float
     stall_s: float
+    # Steps that were not saved by then.
     unsaved: int
+
+    @property
+    def ended_s(self) -> float:
+        """Return when it had ended."""
+        return self.began_s + self.stall_s
 
 
 def _steps(fleet: RealFleet, generation: int) -> list[_Step]:
@@ -93,5 +97,4 @@ def _steps(fleet: RealFleet, generation: int) -> list[_Step]:
     if not path.exists():
         return []
     lines = path.read_text(encoding="ascii").rpartition("\n")[0].splitlines()
-    words = [line.split() for line in lines]
-    return [_Step(int(one[0]), float(one[1]), float(one[2]), int(one[3])) for one in words]
+    return [_Step(*json.loads(line)[:4]) for line in lines]

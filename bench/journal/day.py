@@ -19,8 +19,7 @@ from pathlib import Path
 
 from harness.session import Benchmark, Part
 from harness.table import Row, row
-from scale import many_jobs as planned_scale
-from scale.fleet import Bench
+from scale.fleet import Bench, connect, start_job
 
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, reporters
@@ -177,12 +176,12 @@ class World:
 def trained(nodes: int, jobs: int) -> tuple[State, list[Job]]:
     """Return the state of a fleet whose jobs train, and these jobs."""
     rng, bench = random.Random(1), Bench([f"n{at}" for at in range(nodes)], [])
-    planned_scale.fill(bench, 0)
+    connect(bench)
     free = list(bench.nodes)
     for number in range(jobs):
         count = min(rng.randrange(_SMALLEST, _LARGEST + 1), len(free) - (jobs - number) * _SMALLEST)
         name = f"{rng.choice(('llama-70b', 'gpt', 'vit-sft', 'rl'))}-{rng.randrange(10**4)}"
-        planned_scale.start(bench, f"{name}-{number}", [free.pop() for _ in range(count)])
+        start_job(bench, f"{name}-{number}", [free.pop() for _ in range(count)])
     state = bench.core.state
     told = [
         Job(

@@ -21,7 +21,8 @@ from pathlib import Path
 from harness.processes import free_port, module_command, running, wait_for_port
 from harness.session import Benchmark, Part
 from harness.table import Row, row
-from scale import command_line_agents as fleet_cli_agents
+from harness.talk import Talk
+from transport.agent import name_of
 
 from fakes.authority import Authority
 
@@ -66,7 +67,7 @@ def certificates(folder: Path, nodes: int) -> Mapping[str, Path]:
     authority = Authority(folder)
     authority.issue("controller", "controller")
     for index in range(nodes):
-        authority.issue(fleet_cli_agents.name_of(index), "agent")
+        authority.issue(name_of(index), "agent")
     mine = authority.issue("ann", "operator")
     assert mine.ca is not None
     assert mine.certificate is not None
@@ -94,11 +95,11 @@ def fleet(folder: Path, nodes: int) -> Iterator[list[str]]:
     ]
     with running(command) as controller:
         wait_for_port(port, controller)
-        generator = module_command("scale.command_line_agents", port, nodes, folder)
+        generator = module_command("transport.fleet", port, nodes, folder)
         with running(generator) as agents:
-            assert agents.stdout is not None
-            if agents.stdout.readline().strip() != "ready":
-                raise SystemExit("the agents were not all welcomed")
+            talk = Talk(agents)
+            talk.ask("connect")
+            talk.ask("check")
             reach = [f"localhost:{port}", *(str(part) for pair in options.items() for part in pair)]
             yield ["--controller", *reach]
 
@@ -116,7 +117,7 @@ def slurm(folder: Path, nodes: int) -> Iterator[Mapping[str, str] | None]:
     key.write_bytes(os.urandom(1024))
     key.chmod(0o600)
     conf = folder / "slurm.conf"
-    last = fleet_cli_agents.name_of(nodes - 1).removeprefix("gpu-")
+    last = name_of(nodes - 1).removeprefix("gpu-")
     (folder / "state").mkdir()
     conf.write_text(
         "ClusterName=bench\nSlurmctldHost=localhost(127.0.0.1)\n"

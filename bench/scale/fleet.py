@@ -103,10 +103,9 @@ class Recorder:
         return posted
 
 
-def form(bench: Bench) -> None:
-    """Let all nodes connect and a job start on its members."""
-    take, origin = bench.take, bench.origin
-    take(events.ControllerStarted("bench"))
+def connect(bench: Bench) -> None:
+    """Start the controller, and let all nodes connect and pass their check."""
+    bench.take(events.ControllerStarted("bench"))
     for name in bench.nodes:
         hello = events.NodeConnected(
             node=name,
@@ -119,32 +118,53 @@ def form(bench: Bench) -> None:
             bulk_address="127.0.0.1:7436",
             liveness_address="127.0.0.1:7437",
         )
-        take(hello)
+        bench.take(hello)
         order = f"{name}/check/{bench.core.state.nodes[name].checks}"
-        take(events.Reported(origin(name), 0, reports.CheckFinished(order, True, "fine")))
-    count = len(bench.members)
-    for name in bench.members:
-        take(joined(origin(name), count))
-    take(events.RecoveryStepChosen(job=JOB, generation=1, step=None))
+        passed = reports.CheckFinished(order, True, "fine")
+        bench.take(events.Reported(bench.origin(name), 0, passed))
 
 
-def joined(origin: Origin, count: int) -> events.Reported[reports.LauncherJoined]:
+def form(bench: Bench) -> None:
+    """Let all nodes connect and a job start on its members."""
+    connect(bench)
+    plan_job(bench, JOB, bench.members)
+
+
+def fill(bench: Bench, jobs: int, members: int = 12) -> None:
+    """Let all nodes connect, and start so many jobs, to where they train."""
+    connect(bench)
+    for number in range(jobs):
+        start_job(bench, f"job-{number}", bench.nodes[number * members :][:members])
+
+
+def plan_job(bench: Bench, job: str, nodes: Sequence[str]) -> None:
+    """Let the launchers of a job join, and its first generation be planned."""
+    for name in nodes:
+        bench.take(joined(bench.origin(name), len(nodes), job))
+    bench.take(events.RecoveryStepChosen(job=job, generation=1, step=None))
+
+
+def start_job(bench: Bench, job: str, nodes: Sequence[str]) -> None:
+    """Start one job, to where it trains."""
+    plan_job(bench, job, nodes)
+    for name in nodes:
+        report = reports.PhaseReached(1, reports.Phase.RESTORED)
+        bench.take(events.Reported(bench.origin(name), bench.now_ns, report, job))
+
+
+def joined(origin: Origin, count: int, job: str = JOB) -> events.Reported[reports.LauncherJoined]:
     """Return the word of a launcher that wants to take part."""
-    return events.Reported(
-        origin,
-        0,
-        reports.LauncherJoined(
-            uid=0,
-            token_sha256="token",
-            nodes_min=count,
-            nodes_max=count,
-            processes_per_node=RANKS_PER_NODE,
-            reform=True,
-            restarts_max=3,
-            free_port=29500,
-        ),
-        JOB,
+    report = reports.LauncherJoined(
+        uid=0,
+        token_sha256="token",
+        nodes_min=count,
+        nodes_max=count,
+        processes_per_node=RANKS_PER_NODE,
+        reform=True,
+        restarts_max=3,
+        free_port=29500,
     )
+    return events.Reported(origin, 0, report, job)
 
 
 def copies(bench: Bench, index: int, steps: Sequence[int]) -> list[Copy]:

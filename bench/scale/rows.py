@@ -16,9 +16,8 @@ from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 
-from scale import many_jobs as planned_scale
 from scale import plan as plan_whole
-from scale.fleet import JOB, RANKS_PER_NODE, Bench, Recorder, copies, form, joined
+from scale.fleet import JOB, RANKS_PER_NODE, Bench, Recorder, connect, copies, fill, form, joined
 
 from everstep_common import reports
 from everstep_common.orders import Order
@@ -29,7 +28,6 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.jobs.progress_rows import ProgressRows, ReportedSteps, reporters
 from everstep_controller.core.model.node import Origin
-from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import RollCall
 from everstep_controller.core.nodes import quorum
 from everstep_controller.core.vault.catalogue import News
@@ -55,7 +53,7 @@ _DAY_S = 86_400
 _STEP_S, _SNAPSHOT_S = 5, 300
 # Steps of each of the many jobs whose memory is measured.
 _STEPS_MADE = 5000
-# Nodes of each of the many jobs, and ranks of the fleet's nodes: as in planned_scale.
+# Nodes of each of the many jobs.
 _MEMBERS = 12
 
 
@@ -172,7 +170,7 @@ def _running(nodes: int) -> Counted:
 def _many_jobs(nodes: int) -> Counted:
     """Return a fleet with a job of 12 nodes on all of it but a few."""
     bench = Counted(_names(nodes), [])
-    planned_scale.fill(bench, nodes // (_MEMBERS + 1) + 1)
+    fill(bench, nodes // (_MEMBERS + 1) + 1)
     return bench
 
 
@@ -428,22 +426,7 @@ def lost(nodes: int) -> float:
 def _checked(nodes: int) -> Counted:
     """Return a fleet of nodes that wait for work."""
     bench = Counted(_names(nodes), _names(nodes))
-    bench.take(events.ControllerStarted("bench"))
-    bench.take(events.SettingsApplied(Settings()))
-    for name in bench.nodes:
-        bench.take(
-            events.NodeConnected(
-                node=name,
-                boot_id="boot",
-                agent_version="1",
-                outbox=f"outbox-{name}",
-                highest_term=0,
-                host="127.0.0.1",
-            )
-        )
-        order = f"{name}/check/{bench.core.state.nodes[name].checks}"
-        passed = reports.CheckFinished(order, True, "fine")
-        bench.take(events.Reported(bench.origin(name), 0, passed))
+    connect(bench)
     bench.orders = 0
     return bench
 
@@ -555,7 +538,7 @@ def memory_jobs(nodes: int) -> float:
     The first one makes them; the others are given a ledger like its own.
     """
     bench = Counted(_names(nodes), [])
-    planned_scale.fill(bench, nodes * 2 // 25)
+    fill(bench, nodes * 2 // 25)
     first, *others = bench.core.state.jobs.values()
     for number in range(_STEPS_MADE):
         bench.now_ns += _STEP_S * _S

@@ -1,6 +1,6 @@
 """An agent's side of its stream: what it says of a node with 8 ranks, and what it answers.
 
-What is said, and how often, is what `transport_recording.py` finds on the streams of real agents.
+What is said, and how often, is what was found on the streams of real agents (2026-11-23).
 """
 
 import time
@@ -34,6 +34,13 @@ _INVENTORY = fleet_pb2.Inventory(
 )
 
 Say = Callable[["Agent", fleet_pb2.AgentMessage], None]
+# One node in so many has this finding: some are degraded, fewer have a GPU that is lost.
+_DEGRADED, _FATAL = 50, 200
+
+
+def name_of(index: int) -> str:
+    """Return the name of a node."""
+    return f"gpu-{index:04}"
 
 
 def _boot_ns() -> int:
@@ -69,7 +76,7 @@ class Agent:
     _stamp: fleet_pb2.Stamp = field(default_factory=fleet_pb2.Stamp)
 
     def __post_init__(self) -> None:
-        self.name = f"n{self.index:05}"
+        self.name = name_of(self.index)
         self._boot_id = f"boot-{self.name}"
 
     # --- what it says ----------------------------------------------------------------------------
@@ -82,7 +89,7 @@ class Agent:
         hello.node, hello.agent_version, hello.outbox = self.name, "0.1.0", f"outbox-{self.name}"
         hello.stamp.CopyFrom(self._now())
         hello.inventory.CopyFrom(_INVENTORY)
-        hello.domain = f"rack-{self.index // 32:03}"
+        hello.domain = f"rack-{self.index // 32:02}"
         hello.host, hello.bulk_address = "127.0.0.1", "127.0.0.1:1"
         hello.liveness_address = "127.0.0.1:1"
         if self.generation:
@@ -91,6 +98,20 @@ class Agent:
             seen.generation = seen.planned_generation = self.generation
             seen.launcher, seen.world_size = True, self.nodes * RANKS_PER_NODE
         self.say(self, message)
+
+    def find(self) -> None:
+        """Raise a finding, if this node is one of the few that have one."""
+        if self.index % _DEGRADED and self.index % _FATAL:
+            return
+        fatal = not self.index % _FATAL
+        finding = fleet_pb2.Finding(
+            component="gpu/0000:3b:00.0" if fatal else "link/mlx5_3/1",
+            condition="XidFatal" if fatal else "LinkDegraded",
+            severity=fleet_pb2.SEVERITY_FATAL if fatal else fleet_pb2.SEVERITY_DEGRADED,
+            suggested_action=fleet_pb2.SUGGESTED_ACTION_NONE,
+            message="Xid 79: GPU has fallen off the bus." if fatal else "12 errors in a minute",
+        )
+        self._record(finding_raised=fleet_pb2.FindingRaised(finding=finding, since=self._now()))
 
     def join(self) -> None:
         """Have a launcher ask for a job on all nodes."""

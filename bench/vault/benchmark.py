@@ -16,7 +16,7 @@ from harness.table import Row, row
 # About how long each takes. A part is imported where it is measured: some need torch.
 _PARTS = {
     **{"stall": 150.0, "overlap": 60.0, "replication": 60.0, "tls": 60.0},
-    **{"hashing": 10.0, "restore": 120.0, "persist": 130.0},
+    **{"hashing": 10.0, "restore": 120.0},
 }
 
 

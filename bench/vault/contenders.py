@@ -9,11 +9,11 @@ from ctypes import addressof, c_ubyte, memmove
 from typing import Protocol
 
 import torch
+from harness.waits import until_idle, until_quiet
 from torch.distributed.checkpoint.metadata import Metadata
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
 from torch.distributed.checkpoint.state_dict_saver import async_save
 from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
-from vault.nodes import until_idle, until_quiet
 
 import everstep
 

@@ -3,12 +3,13 @@
 Arguments: bytes of state, seconds of a step, "overlapped" or "plain". "round" → [without, with].
 """
 
-import json
+import itertools
 import sys
 import time
 
 import torch
-from vault.nodes import until_idle
+from harness.talk import serve
+from harness.waits import until_idle
 
 import everstep
 
@@ -48,11 +49,8 @@ def main(size_bytes: int, step_s: float, manner: str) -> None:
     """Serve until standard input ends."""
     torch.set_num_threads(1)
     training = Training(size_bytes, step_s, overlap=manner == "overlapped")
-    print(json.dumps("ready"), flush=True)
-    step = 0
-    while sys.stdin.readline().strip():
-        step += 1
-        print(json.dumps([training.step(None), training.step(step)]), flush=True)
+    steps = itertools.count(1)
+    serve(lambda _: [training.step(None), training.step(next(steps))])
 
 
 if __name__ == "__main__":

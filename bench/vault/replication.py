@@ -10,7 +10,9 @@ from pathlib import Path
 
 from harness.processes import cpu_s
 from harness.table import Row, Series, Target
-from vault.nodes import Talk, bench_node, bench_rank, until_idle, until_quiet
+from harness.talk import Talk
+from harness.waits import until_idle, until_quiet
+from vault.nodes import bench_node, bench_rank
 from vault.raw import GIB, Moved, RawPair, raw_pair
 
 _BYTES = GIB

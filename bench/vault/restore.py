@@ -13,14 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from harness.table import Row, Series, Target
-from vault.nodes import (
-    BenchNode,
-    bench_node,
-    bench_rank,
-    need_memory,
-    until_idle,
-    until_quiet,
-)
+from harness.waits import need_memory, until_idle, until_quiet
+from vault.nodes import BenchNode, bench_node, bench_rank
 from vault.raw import GIB, raw_pair
 
 _BYTES = 2 * GIB

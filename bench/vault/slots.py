@@ -18,17 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.daemons import agent_command, controller_command, secret_file
-from harness.processes import free_port, running, wait_for_port
+from harness.processes import BENCH, free_port, running, wait_for_port
 from harness.session import Benchmark, Part
 from harness.table import Row, row
-from vault.nodes import RANK_PATH, until_there
+from harness.waits import until_there
+from vault.nodes import RANK_PATH
 
 from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_admin import connect
 from everstep_proto.generated import admin_pb2
 
 _JOB = "train"
-_RANK = Path(__file__).with_name("slots_rank.py")
+_RANK = BENCH / "harness/training_rank.py"
 _STATE_BYTES = 38_000
 _STEP_S = 0.08
 _P50_MAX_MS = 0.15
@@ -47,10 +48,10 @@ class _Window:
 
 def measure(windows: int, seconds: float) -> Iterator[Row]:
     """Yield the rows: the stalls, the ping-pongs beside them, and steps that were not saved."""
-    runs = [_train(seconds, "sleeps") for _ in range(windows)]
-    awake = [_train(seconds, "computes") for _ in range(windows)]
-    stalls = [[line[1] for line in run.lines] for run in runs]
-    played = [[line[2] for line in run.lines] for run in runs]
+    runs = [_train(seconds) for _ in range(windows)]
+    awake = [_train(seconds, "--computes") for _ in range(windows)]
+    stalls = [[line[2] for line in run.lines] for run in runs]
+    played = [[line[4] for line in run.lines] for run in runs]
     unsaved = sum(run.lines[-1][3] - run.lines[0][3] for run in runs)
     yield row("load average", [os.getloadavg()[0]], "processes")
     beside = row("futex ping-pong, p99", _quantiles(played, 0.99), "ms")
@@ -65,7 +66,7 @@ def measure(windows: int, seconds: float) -> Iterator[Row]:
         _PING_PONGS * beside.value,
     )
     yield row("snapshot of 38 kB, p99", _quantiles(stalls, 0.99), "ms", beside)
-    computed = [[line[1] for line in run.lines] for run in awake]
+    computed = [[line[2] for line in run.lines] for run in awake]
     yield row("snapshot of 38 kB after a step that computes, p50", _quantiles(computed, 0.5), "ms")
     yield row("snapshot of 38 kB after a step that computes, p99", _quantiles(computed, 0.99), "ms")
     yield row("steps not saved", [unsaved], "steps", target=0.0)
@@ -80,7 +81,7 @@ def _quantiles(windows: Sequence[Sequence[float]], share: float) -> list[float]:
     return [sorted(one)[int(share * (len(one) - 1))] * 1e3 for one in windows]
 
 
-def _train(seconds: float, step: str) -> _Window:
+def _train(seconds: float, *how: str) -> _Window:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="everstep-bench-")))
         port, metrics, liveness, bulk = (free_port() for _ in range(4))
@@ -91,7 +92,8 @@ def _train(seconds: float, step: str) -> _Window:
         socket, told = folder / "run/agent.sock", folder / "steps"
         until_there(socket)
         launcher = Path(sys.executable).with_name("everstep")
-        rank = (sys.executable, _RANK, str(_STATE_BYTES), str(_STEP_S), step, told)
+        rank: list[str | Path] = [sys.executable, _RANK, "--bytes", str(_STATE_BYTES)]
+        rank += ["--step-seconds", str(_STEP_S), "--losses", told, "--ping-pong", *how]
         options = ("--job", _JOB, "--socket", socket, "--snapshot-every", "1")
         environment = os.environ | {"PYTHONPATH": RANK_PATH}
         stack.enter_context(running([launcher, "run", *options, "--", *rank], environment))

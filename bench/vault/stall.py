@@ -11,14 +11,9 @@ from dataclasses import dataclass
 
 from harness import peers as vault_peers
 from harness.table import Row, Series, Target
-from vault.nodes import (
-    BenchNode,
-    Talk,
-    bench_node,
-    bench_rank,
-    need_memory,
-    plain_environment,
-)
+from harness.talk import Talk
+from harness.waits import need_memory
+from vault.nodes import BenchNode, bench_node, bench_rank, plain_environment
 
 TENSORS = 64
 TENSOR_BYTES = 32 * 1024 * 1024

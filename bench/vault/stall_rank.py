@@ -3,7 +3,6 @@
 Arguments: tensors, bytes of each, names of contenders. "NAME STEP" → seconds.
 """
 
-import json
 import os
 import signal
 import sys
@@ -11,6 +10,7 @@ from collections.abc import Callable
 from functools import cache
 
 import torch
+from harness.talk import serve
 from vault.contenders import Contender, Dcp, Everstep, Memcpy, SharedCopy, State, timed
 from vault.dlrover_peer import Dlrover, DlroverSaver, end_dlrover
 
@@ -40,10 +40,7 @@ def main(count: int, size_bytes: int, names: list[str]) -> None:
     state = {f"layer-{number}": torch.rand(size_bytes // 4) for number in range(count)}
     chosen = contenders(names, state)
     signal.signal(signal.SIGTERM, _end)
-    print(json.dumps("ready"), flush=True)
-    while words := sys.stdin.readline().split():
-        name, step = words
-        print(json.dumps(timed(chosen[name], int(step))), flush=True)
+    serve(lambda words: timed(chosen[words[0]], int(words[1])))
     _end()
 
 

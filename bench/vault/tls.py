@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from harness.table import Row, Series
-from vault.nodes import until_idle
+from harness.waits import until_idle
 from vault.raw import GIB, Moved, raw_pair
 from vault.replication import Replication
 

@@ -12,7 +12,7 @@ from everstep_common.hangs.dumps.flight_recorder import report_of_dump
 from everstep_common.hangs.dumps.pickles import PickleError, plain_values
 from everstep_common.hangs.dumps.rank_dumps import merged
 from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
-from fakes.hung_jobs import hung_job
+from hung_jobs.simple import hung_job
 
 
 def _entry(**changed: object) -> dict[str, object]:

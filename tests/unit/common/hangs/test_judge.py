@@ -27,7 +27,7 @@ from everstep_common.hangs.reports.rank_report import (
     RankHangReport,
 )
 from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
-from fakes.hung_jobs import FAULTS, hung_job
+from hung_jobs.simple import FAULTS, hung_job
 
 _FIXTURES = Path(__file__).parents[3] / "fixtures/hangs"
 

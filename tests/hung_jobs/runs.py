@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from hangs.layouts import Group, Item, Op, Program, groups_of
+from hung_jobs.layouts import Group, Item, Op, Program, groups_of
 
 _Key = tuple[object, ...]
 
