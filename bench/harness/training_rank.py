@@ -108,7 +108,7 @@ def main() -> None:
     ping_pong = PingPong() if given.ping_pong else None
     train = _compute if given.computes else time.sleep
     run = everstep.init()
-    snapshots = run.snapshots({f"rank-{rank}/weights": bytearray(given.bytes)})
+    snapshots = run.snapshots({f"rank-{rank}/weights": bytearray(b"\1" * given.bytes)})
     last = snapshots.restore()
     path = given.losses if not (rank and other) else given.losses.with_name(f"steps-{rank}")
     with path.open("a", buffering=1, encoding="ascii") as told:

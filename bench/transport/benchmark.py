@@ -108,7 +108,7 @@ BENCHMARK = Benchmark(
     about=__doc__ or "",
     parts=[
         Part(str(nodes), seconds, partial(measure, nodes))
-        for nodes, seconds in ((64, 150.0), (1000, 240.0), (3000, 500.0))
+        for nodes, seconds in ((64, 150.0), (1000, 300.0), (3000, 600.0))
     ],
     repeats=3,
     seconds=20.0,

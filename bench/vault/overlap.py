@@ -6,7 +6,7 @@ the other core meanwhile, and sends it nowhere.
 
 from collections.abc import Iterator
 
-from harness import peers as vault_peers
+from harness import peers
 from harness.table import Row, Series, Target
 from vault.nodes import bench_node, bench_rank
 
@@ -21,7 +21,7 @@ def pairs(manner: str, repeats: int) -> tuple[Series, Series]:
     with bench_node("node-1") as node:
         arguments = (_BYTES, _STEP_S, manner)
         environment = node.environment(1)
-        python = vault_peers.python()
+        python = peers.python()
         with bench_rank("vault.overlap_rank", environment, *arguments, python=python) as rank:
             found = []
             for step in range(1, repeats + _WARM + 1):

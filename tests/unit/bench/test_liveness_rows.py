@@ -3,8 +3,7 @@
 import re
 from pathlib import Path
 
-from liveness import real_faults as liveness_processes
-from liveness import virtual_faults as liveness_virtual
+from liveness import real_faults, virtual_faults
 
 _PAGE = Path(__file__).resolve().parents[3] / "docs/benchmarks.md"
 _HEADING = "## Faults of liveness, and who is harmed"
@@ -13,8 +12,8 @@ _ROW = re.compile(r"^\| (?P<what>[^|]+?) \| (?P<how>processes|virtual time) \|",
 
 def test_the_page_has_no_row_of_a_fault_that_is_not_played() -> None:
     section = _PAGE.read_text(encoding="utf-8").partition(_HEADING)[2].partition("\n## ")[0]
-    played = {("virtual time", case.what) for case in liveness_virtual.CASES.values()}
-    played |= {("processes", case.what) for case in liveness_processes.CASES.values()}
+    played = {("virtual time", case.what) for case in virtual_faults.CASES.values()}
+    played |= {("processes", case.what) for case in real_faults.CASES.values()}
     told = {(row["how"], row["what"]) for row in _ROW.finditer(section)}
     assert len(told) > 20
     assert told - played == set()
