@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from collective_series import MadeJob, noise
+from slow.collective_series import MadeJob, noise
 
 from everstep_common.codec import json_text
 from everstep_common.hangs.node_reports import NodeTold

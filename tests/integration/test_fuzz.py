@@ -1,6 +1,6 @@
 """Fuzz of every wire format, some hundred cases each: that it runs, and that nothing is found.
 
-``python bench/fuzz.py`` makes many more, and lets coverage guide them.
+``python tests/fuzz`` makes many more, and lets coverage guide them.
 """
 
 import json
@@ -11,10 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from fuzzing.choices import Choices
-from fuzzing.format import Format, Handler
-from fuzzing.formats import FORMATS, load_format
-from fuzzing.session import Session, repeat
+
+from fuzz.choices import Choices
+from fuzz.format import Format, Handler
+from fuzz.formats import FORMATS, load_format
+from fuzz.session import Session, repeat
 
 # Fewer where a case is a stream over gRPC.
 CASES = {

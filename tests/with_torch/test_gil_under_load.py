@@ -5,8 +5,8 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from hang_cases import Case
-from hang_live_job import Forge, LiveJob
+from hangs.cases import Case
+from hangs.live_job import Forge, LiveJob
 
 pytestmark = pytest.mark.timeout(240)
 _BUSY = 8

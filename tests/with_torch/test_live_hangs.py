@@ -6,9 +6,9 @@ The short suite has one injection of each kind; `make test-long` has more than 2
 from collections.abc import Sequence
 
 import pytest
-from hang_cases import KINDS, PROGRAM_KINDS, Case, Outcome, draw_case
-from hang_live import run_cases
-from hang_scores import wrong
+from hangs.cases import KINDS, PROGRAM_KINDS, Case, Outcome, draw_case
+from hangs.live import run_cases
+from hangs.scores import wrong
 
 # Of each kind one in a job of four ranks. Four end their job, so there are four jobs.
 _SHORT = {

@@ -1,13 +1,13 @@
-"""Programs of bench/hang_layouts.py: without a fault each of them runs to its end."""
+"""Programs of made jobs: without a fault each of them runs to its end."""
 
 import random
 
 import pytest
-from hang_faults import FAULTS, faulty_job
-from hang_layouts import drawn_layout
-from hang_runs import Run, RunningRank, launches_of
 
 from everstep_common.hangs.judging.judge import judge
+from hung_jobs.faulty import FAULTS, faulty_job
+from hung_jobs.layouts import drawn_layout
+from hung_jobs.runs import Run, RunningRank, launches_of
 
 
 @pytest.mark.parametrize("kind", ["megatron", "fsdp", "ddp"])
@@ -25,7 +25,7 @@ def test_a_job_without_a_fault_completes_everything(kind: str, blocking: bool) -
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_names_no_innocent_rank(fault: str) -> None:
-    """More of them, with other seeds, are scored by bench/hang_faults.py."""
+    """More of them, with other seeds, are scored by `python bench hang-faults`."""
     right = 0
     for seed in range(3):
         job = faulty_job(seed, fault)

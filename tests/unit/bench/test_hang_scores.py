@@ -4,9 +4,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hang_cases import KINDS, PROGRAM_KINDS, RIGHT, Outcome, draw_case, plan
-from hang_live_runs import Injections, read, write
-from hang_scores import Score, interval, late_s, scored, scores
+from hangs.cases import KINDS, PROGRAM_KINDS, RIGHT, Outcome, draw_case, plan
+from hangs.live_runs import Injections, read, write
+from hangs.scores import Score, interval, late_s, scored, scores
 
 from everstep_common.hangs.reports.verdict import Confidence, Culprit, HangClass, HangVerdict
 

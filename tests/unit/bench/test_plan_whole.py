@@ -1,8 +1,8 @@
 """A whole plan, as the benchmark of large jobs makes it: what it orders is right."""
 
 import pytest
-from plan_whole import Whole, formed, lose, run
-from scale_fleet import RANKS_PER_NODE
+from scale.fleet import RANKS_PER_NODE
+from scale.plan import Whole, formed, lose, run
 
 from everstep_controller.core.actions import StartGeneration
 from everstep_controller.core.vault.recovery_step import group_sources

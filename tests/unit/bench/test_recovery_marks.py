@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from recovery_marks import RankLog, common_step, read_logs, recovery
+from recovery.marks import RankLog, common_step, read_logs, recovery
 
 _S = 1_000_000_000
 _FAULT_NS = 10 * _S

@@ -1,12 +1,12 @@
-"""Rows of bench/slow.py: intervals of rare events, rules on known series, the fleet's count."""
+"""Rows of bench slow: intervals of rare events, rules on known series, the fleet's count."""
 
 import numpy as np
 import pytest
-from slow import binomial_interval, poisson_interval
-from slow_collectives import trace_rows
-from slow_fleet import NOISE, FleetNoise
-from slow_rules import RULES
-from slow_series import NAMES, made
+from slow.benchmark import binomial_interval, poisson_interval
+from slow.collectives import trace_rows
+from slow.fleet import NOISE, FleetNoise
+from slow.rules import RULES
+from slow.series import NAMES, made
 
 
 @pytest.mark.parametrize(

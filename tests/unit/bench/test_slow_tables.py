@@ -1,8 +1,8 @@
-"""Made tables of bench/slow.py: the same for a seed, of each kind, and counted rightly."""
+"""Made tables of bench slow: the same for a seed, of each kind, and counted rightly."""
 
 import numpy as np
 import pytest
-from slow_tables import KINDS, Job, count_tables, judged
+from slow.tables import KINDS, Job, count_tables, judged
 
 
 def _job(kind: str, seed: int) -> Job:

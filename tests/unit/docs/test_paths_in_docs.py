@@ -23,7 +23,7 @@ _FOLDERS = (
 )
 _FOLDER = re.compile(rf"(?:{_FOLDERS})(?:/[\w-]+)*/")
 # Files of somebody's own job or of systemd, and placeholders.
-ELSEWHERE = frozenset({"train.py", "script.py", "systemd-pstore.service", "bench/NAME.py"})
+ELSEWHERE = frozenset({"train.py", "script.py", "systemd-pstore.service"})
 _LEFT_OUT = frozenset({"__pycache__", "build", "dist", "shared", "node_modules"})
 
 

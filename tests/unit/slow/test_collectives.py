@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from collective_series import MadeJob, noise
+from slow.collective_series import MadeJob, noise
 
 from everstep_controller.slow.collective_arrival.collective_finding import CollectiveFinding
 from everstep_controller.slow.collective_arrival.late_ranks import find_late

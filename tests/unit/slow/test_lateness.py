@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from slow_series import NAMES, collective_seconds
+from slow.series import NAMES, collective_seconds
 
 from everstep_controller.slow.collective_arrival.collective_lateness import CollectiveLateness, Late
 from everstep_controller.slow.peers import Floats, Indices

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow_series import NAMES, SLOW_IN_AR, Series, healthy, made, trace
+from slow.series import NAMES, SLOW_IN_AR, Series, healthy, made, trace
 
 from everstep_controller.slow.analysis import SlowAnalysis
 from everstep_controller.slow.peers import Floats, Indices, Roster

@@ -68,7 +68,7 @@ def test_rows_are_read_from_json_from_tables_and_by_path_from_other_json() -> No
 
 def test_what_is_kept_is_shown_with_its_day_commit_and_load(tmp_path: Path) -> None:
     (tmp_path / "claims.toml").write_text(
-        '[measurement.slots]\ncommand = "bench/slots.py"\nsetting = "as shipped"\n'
+        '[measurement.slots]\ncommand = "bench slots"\nsetting = "as shipped"\n'
         '[[claim]]\npage = "README.md"\nsays = "Everstep"\nby = "slots"\nrows = ["stall"]\n'
     )
     told = Told("2026-11-28", "89b79d8a", 0.4, True, {"stall": (0.523, "ms"), "load": (1.0, "")})

@@ -3,7 +3,6 @@ import pickle
 from contextlib import suppress
 
 import pytest
-from hang_jobs import hung_job
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +12,7 @@ from everstep_common.hangs.dumps.flight_recorder import report_of_dump
 from everstep_common.hangs.dumps.pickles import PickleError, plain_values
 from everstep_common.hangs.dumps.rank_dumps import merged
 from everstep_common.hangs.reports.rank_report import EvidenceSource, RankHangReport
+from hung_jobs.simple import hung_job
 
 
 def _entry(**changed: object) -> dict[str, object]:

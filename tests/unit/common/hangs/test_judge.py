@@ -6,10 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hang_jobs import FAULTS, hung_job
+from hangs.localise import DUMPS, episodes, judged, large_job
 from hypothesis import given
 from hypothesis import strategies as st
-from localise import DUMPS, episodes, judged, large_job
 
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.dumps.folder import read_folder
@@ -28,6 +27,7 @@ from everstep_common.hangs.reports.rank_report import (
     RankHangReport,
 )
 from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
+from hung_jobs.simple import FAULTS, hung_job
 
 _FIXTURES = Path(__file__).parents[3] / "fixtures/hangs"
 

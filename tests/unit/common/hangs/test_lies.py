@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hang_faults import faulty_job
 
 from everstep_common.hangs.judging.judge import judge
 from everstep_common.hangs.reports.rank_report import (
@@ -14,6 +13,7 @@ from everstep_common.hangs.reports.rank_report import (
     RankHangReport,
 )
 from everstep_common.hangs.reports.verdict import Confidence, HangClass, HangVerdict
+from hung_jobs.faulty import faulty_job
 
 _RANKS = 4
 
