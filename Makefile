@@ -11,8 +11,7 @@ TORCH ?= yes
 TORCH_READY := $(VENV)/.torch
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 REPORTS := $(VENV)/reports
-PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_controller everstep_cli \
-	everstep_sim
+PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_controller everstep_cli
 PYTEST := $(BIN)/python -m pytest
 # Frameworks that have a callback or an example; only the long tests need them.
 FRAMEWORKS := $(VENV)/.frameworks
@@ -121,7 +120,7 @@ check-pyright: $(TORCH_READY)
 	$(BIN)/pyright
 
 check-layers: $(TORCH_READY)
-	$(BIN)/lint-imports
+	PYTHONPATH=tests $(BIN)/lint-imports
 
 check-facts: $(TORCH_READY)
 	$(BIN)/python tools/house.py --check

@@ -16,7 +16,7 @@ import extending
 PATCHES = extending.patches()
 _PACKAGES = (
     "everstep", "everstep_common", "everstep_proto", "everstep_agent", "everstep_controller",
-    "everstep_cli", "everstep_sim",
+    "everstep_cli",
 )  # fmt: skip
 
 
