@@ -26,7 +26,7 @@ CHECKS := check-types check-pyright check-layers check-facts check-pages check-s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dist test test-jitter test-real test-long field field-hangs check $(CHECKS) house format \
+.PHONY: help install demo dist test test-thorough test-all test-jitter test-real test-long field field-hangs check $(CHECKS) house format \
 	reference proto clean
 
 help: ## List what can be made.
@@ -65,10 +65,19 @@ $(FRAMEWORKS): $(TORCH_READY)
 demo: $(READY) ## Run the demonstration: a small cluster on this machine, three failures, their cost.
 	@$(BIN)/everstep demo
 
-test: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run the tests that need only Python packages: 15 to 35 minutes (TORCH=no: without torch).
+test: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run the tests that need only Python packages: 12 minutes (TORCH=no: without torch).
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m 'not real and not long' -n $(WORKERS) --dist loadgroup \
-		--junitxml=$(REPORTS)/test.xml tests
+	$(PYTEST) -m 'not real and not long and not thorough' -n $(WORKERS) --dist loadgroup \
+		--durations=50 --junitxml=$(REPORTS)/test.xml tests
+
+test-thorough: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `make test` leaves out: more cases, whole jobs; 25 minutes.
+	@mkdir -p $(REPORTS)
+	$(PYTEST) -m 'thorough and not real and not long' -n $(WORKERS) --dist loadgroup \
+		--durations=50 --junitxml=$(REPORTS)/test-thorough.xml tests
+
+test-all: ## Run `make test` and `make test-thorough`, one after the other.
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-thorough
 
 test-jitter: $(TORCH_READY) ## Look for races: tests of loops and sockets with hostile timing (SEED=7).
 	EVERSTEP_TEST_JITTER=$(SEED) $(PYTEST) -m 'not real and not long' -n $(WORKERS) \

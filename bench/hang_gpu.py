@@ -23,7 +23,7 @@ from pathlib import Path
 import hang_gpu_whole
 from hang_gpu_parts import DIRECT, Cell, Session, graph
 
-from everstep.launch.hangs.reading import DEADLINE_S
+from everstep.launch.inspection.reading import DEADLINE_S
 
 # Each part ends itself by then; one that does not is left.
 _PART_S = 200.0

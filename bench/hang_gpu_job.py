@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
-from everstep.launch.hangs.rank_files import RankFiles
-from everstep.launch.hangs.rank_pages import RankFacts, RankPages
-from everstep.launch.hangs.reading import DEADLINE_S, Reading
-from everstep.launch.hangs.sources.worker_server import NoAnswerError, WorkerServer
+from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
+from everstep.launch.inspection.rank_files import RankFiles
+from everstep.launch.inspection.rank_pages import RankFacts, RankPages
+from everstep.launch.inspection.reading import DEADLINE_S, Reading
+from everstep.launch.inspection.sources.worker_server import NoAnswerError, WorkerServer
 from everstep.launch.selector_loop import call_ready
 from everstep_common.clock import boot_ns
 from everstep_common.hangs.reports.rank_report import RankHangReport

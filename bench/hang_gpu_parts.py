@@ -11,8 +11,8 @@ from pathlib import Path
 
 from hang_gpu_job import GpuJob, PartError, gpu_job, until
 
-from everstep.launch.hangs.frontier_judge import FrontierJudge
-from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse, ask_ras
+from everstep.launch.inspection.frontier_judge import FrontierJudge
+from everstep.launch.inspection.sources.ras_client import RasSettings, RasUse, ask_ras
 from everstep_common.clock import boot_ns
 from everstep_common.codec import json_text
 from everstep_common.failures.classification import classify

@@ -22,13 +22,17 @@ from types import TracebackType
 from hang_cases import Case, layout_seed
 from hang_programs import PROGRESS, Fault, Start, phase_name
 
-from everstep.launch.hangs.end_evidence import with_ending
-from everstep.launch.hangs.look_service import rank_asked
-from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
-from everstep.launch.hangs.rank_files import RankFiles
-from everstep.launch.hangs.rank_watch import RankWatch
-from everstep.launch.hangs.reading import Reading, py_spy
-from everstep.launch.hangs.sources.dump_files import exit_prefix, fresh_dumps, remove_exit_dumps
+from everstep.launch.inspection.end_evidence import with_ending
+from everstep.launch.inspection.look_service import rank_asked
+from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
+from everstep.launch.inspection.rank_files import RankFiles
+from everstep.launch.inspection.rank_watch import RankWatch
+from everstep.launch.inspection.reading import Reading, py_spy
+from everstep.launch.inspection.sources.dump_files import (
+    exit_prefix,
+    fresh_dumps,
+    remove_exit_dumps,
+)
 from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_page import PLACE
 from everstep_agent.jobs.standing.stand_still import StandStill

@@ -19,8 +19,8 @@ from table import Row, arguments, row, show
 
 from everstep_common.codec import json_text
 from everstep_common.hangs.node_reports import NodeTold
-from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import judge_look
+from everstep_controller.inspection.evidence import HangEvidence
+from everstep_controller.inspection.hang_judgement import judge_hang
 
 _OF_NODE = 8
 _TICK_S = 0.001
@@ -60,7 +60,7 @@ async def _measure(told: list[NodeTold], ranks: int, repeats: int) -> list[Row]:
             kept_s.append(time.process_time() - began)
             file = next(iter(Path(folder).iterdir()))  # noqa: ASYNC240 - it waits for nobody
             began = _children_s()
-            judged_ms.append(await _late_ms(judge_look(file, 0)))
+            judged_ms.append(await _late_ms(judge_hang(file, 0)))
             judged_s.append(_children_s() - began)
     alone = row("loop alone: lateness, at most", alone_ms, "ms")
     return [

@@ -48,9 +48,13 @@ class _Observer:
     def __call__(self, cluster: SimulatedCluster, event: events.Event) -> None:
         del event
         for name, node in cluster.controller.core.state.nodes.items():
-            if not (node.silent_since_ns or node.findings or node.state is NodeState.LOST):
+            if not (
+                node.liveness.silent_since_ns
+                or node.health.findings
+                or node.state is NodeState.LOST
+            ):
                 continue
-            said = [held.finding.condition for held in node.findings.values()]
+            said = [held.finding.condition for held in node.health.findings.values()]
             said += ["lost"] if node.state is NodeState.LOST else []
             said += ["doubtful"] if node.doubtful else []
             known = self.at_ns.setdefault(name, {})

@@ -107,7 +107,7 @@ def run(whole: Whole) -> None:
                 )
             )
     whole.service.job_changed(JOB)
-    domains = {name: node.domain for name, node in bench.core.state.nodes.items()}
+    domains = {name: node.spec.domain for name, node in bench.core.state.nodes.items()}
     homes = {
         keeper: home for home, keeper in replica_targets(job.generation.members, domains).items()
     }
@@ -141,7 +141,7 @@ def lose(whole: Whole, name: str) -> list[StartGeneration]:
     bench, job = whole.bench, whole.job
     generation = job.generation.number
     bench.take(events.NodeDisconnected(name))
-    asked = bench.core.state.nodes[name].confirmation
+    asked = bench.core.state.nodes[name].liveness.confirmation
     for peer in asked.asked if asked is not None else ():
         bench.take(events.PeerJudged(peer, name, asked.id if asked else "", udp=False))
     if bench.core.state.roll is not None:

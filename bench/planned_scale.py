@@ -38,7 +38,7 @@ def fill(bench: Bench, jobs: int) -> None:
             liveness_address="127.0.0.1:7437",
         )
         take(hello)
-        order = f"{name}/check/{bench.core.state.nodes[name].checks}"
+        order = f"{name}/check/{bench.core.state.nodes[name].health.checks}"
         take(events.Reported(bench.origin(name), 0, reports.CheckFinished(order, True, "fine")))
     for number in range(jobs):
         start(bench, f"job-{number}", bench.nodes[number * _MEMBERS :][:_MEMBERS])

@@ -120,7 +120,7 @@ def form(bench: Bench) -> None:
             liveness_address="127.0.0.1:7437",
         )
         take(hello)
-        order = f"{name}/check/{bench.core.state.nodes[name].checks}"
+        order = f"{name}/check/{bench.core.state.nodes[name].health.checks}"
         take(events.Reported(origin(name), 0, reports.CheckFinished(order, True, "fine")))
     count = len(bench.members)
     for name in bench.members:

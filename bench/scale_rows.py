@@ -366,7 +366,7 @@ def reconnect(nodes: int) -> float:
     bench.take(events.ControllerStarted("bench"))
     hellos = []
     for name in bench.nodes:
-        jobs = [state.jobs[job_id] for job_id in state.nodes[name].jobs]
+        jobs = [state.jobs[job_id] for job_id in state.nodes[name].jobs.ids]
         seen = tuple(
             reports.JobOnNode(j.name, 1, launcher=True, job_id=j.id, planned_generation=1)
             for j in jobs
@@ -441,7 +441,7 @@ def _checked(nodes: int) -> Counted:
                 host="127.0.0.1",
             )
         )
-        order = f"{name}/check/{bench.core.state.nodes[name].checks}"
+        order = f"{name}/check/{bench.core.state.nodes[name].health.checks}"
         passed = reports.CheckFinished(order, True, "fine")
         bench.take(events.Reported(bench.origin(name), 0, passed))
     bench.orders = 0

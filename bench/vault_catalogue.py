@@ -30,7 +30,8 @@ from everstep_controller.core.model.job import (
     Lineage,
     Members,
 )
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State, add_job
 from everstep_controller.core.vault.copies import Copy
@@ -84,7 +85,10 @@ class Bench:
         self.state = State()
         for name in self.names:
             self.state.nodes[name] = NodeRecord(
-                name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:7436"
+                name,
+                NodeState.HEALTHY,
+                liveness=NodeLiveness(connected=True),
+                spec=NodeSpec(bulk_address=f"{name}:7436"),
             )
         point = BranchPoint(1, None, nodes * RANKS)
         job = JobRecord(
@@ -93,7 +97,6 @@ class Bench:
             JobSpec(
                 uid=0, token_sha256="", nodes_min=nodes, nodes_max=nodes, processes_per_node=RANKS
             ),
-            created_ns=0,
             ledger=Ledger(0),
             state=JobState.RUNNING,
             generation=Generation(1, Members(self.names)),

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from table import Row, arguments, row, show
 
-from everstep.launch.hangs.rank_pages import RankPages
-from everstep.launch.hangs.rank_watch import RankWatch
+from everstep.launch.inspection.rank_pages import RankPages
+from everstep.launch.inspection.rank_watch import RankWatch
 from everstep.rank.declared import DeclaredProgress
 from everstep.rank.interpreter import everstep_rank_page as layout
 from everstep.rank.interpreter.everstep_frontier_watch import FrontierWatch, reader_of

@@ -1,11 +1,12 @@
-"""Writes the life cycles of nodes and jobs, and their waits, into docs/architecture.md."""
+"""Writes life cycles, their waits, and the order of decisions into docs/architecture.md."""
 
 import argparse
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
+from everstep_controller.core.dispatch.steps import JOB_STEPS, NODE_STEPS, Step
 from everstep_controller.core.jobs import lifecycle as jobs
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeState
@@ -15,9 +16,11 @@ from everstep_controller.core.nodes import lifecycle as nodes
 ARCHITECTURE = Path(__file__).with_name("architecture.md")
 _BEGIN = "<!-- The life cycle of a {subject}: written by docs/generate_lifecycles.py. -->\n"
 _END = "<!-- The end of the life cycle of a {subject}. -->\n"
+_ORDER = "<!-- The order of decisions: written by docs/generate_lifecycles.py. -->\n"
+_ORDER_END = "<!-- The end of the order of decisions. -->\n"
 
 
-class _Step(Protocol):
+class _Transition(Protocol):
     @property
     def to(self) -> Enum:
         """Return the state that is entered."""
@@ -33,7 +36,7 @@ _State = TypeVar("_State", bound=Enum)
 _Event = TypeVar("_Event", bound=Enum)
 
 
-def diagram(transitions: Mapping[tuple[_State, _Event], _Step], last: _State) -> str:
+def diagram(transitions: Mapping[tuple[_State, _Event], _Transition], last: _State) -> str:
     """Return a table of transitions as a state diagram; equal arrows are drawn once."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for (state, event), step in transitions.items():
@@ -64,6 +67,15 @@ def waits(table: Mapping[_State, Wait]) -> str:
     return "\n".join(lines)
 
 
+def order(steps: Iterable[Step[Any]]) -> str:
+    """Return a table of steps, in their order."""
+    lines = ["| | step | at this place, because | changes |", "|---|---|---|---|"]
+    for number, step in enumerate(steps, 1):
+        changes = ", ".join(f"`{one}`" for one in step.changes)
+        lines.append(f"| {number} | `{step.name}` | {step.place} | {changes} |")
+    return "\n".join(lines)
+
+
 def section(subject: str) -> str:
     """Return the section of one subject, with the comments around it."""
     table = waits(nodes.WAITS) if subject == "node" else waits(jobs.WAITS)
@@ -76,13 +88,23 @@ def section(subject: str) -> str:
     return f"{begin}```mermaid\n{drawn}\n```\n\n{table}\n\n{end}"
 
 
+def order_section() -> str:
+    """Return the section of the order of decisions, with the comments around it."""
+    tables = f"**A node:**\n\n{order(NODE_STEPS)}\n\n**A job:**\n\n{order(JOB_STEPS)}\n\n"
+    return f"{_ORDER}{tables}{_ORDER_END}"
+
+
 def with_lifecycles(page: str) -> str:
-    """Return the page with both sections as the tables are now. Raises ValueError without them."""
+    """Return the page with all sections as the tables are now. Raises ValueError without them."""
     for subject in ("node", "job"):
-        begin, end = _BEGIN.format(subject=subject), _END.format(subject=subject)
-        at, until = page.index(begin), page.index(end) + len(end)
-        page = page[:at] + section(subject) + page[until:]
-    return page
+        ends = _BEGIN.format(subject=subject), _END.format(subject=subject)
+        page = _replaced(page, *ends, section(subject))
+    return _replaced(page, _ORDER, _ORDER_END, order_section())
+
+
+def _replaced(page: str, begin: str, end: str, by: str) -> str:
+    at, until = page.index(begin), page.index(end) + len(end)
+    return page[:at] + by + page[until:]
 
 
 def main() -> None:

@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from fakes import hostile_timing
 from fakes.inherited_signals import start_processes_as_from_a_terminal
+from fakes.thorough import mark_thorough
 from simulation import injections
 
 # Hypothesis fails an example that takes 0.2 s by default: beside other work, any can.
@@ -26,8 +27,10 @@ def _no_inherited_signals() -> None:
     start_processes_as_from_a_terminal()
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the short tests come last: no worker waits for a long one of another at the end."""
+    """Mark what is thorough; let the short tests come last: no worker waits for a long one then."""
+    mark_thorough(items)
     items.sort(key=lambda item: "unit" in item.path.parts)
 
 

@@ -1,11 +1,18 @@
 """Printable text: texts of jobs, kernels and operators, made safe for a terminal or a log. Pure."""
 
+_LINE_MAX = 500
+
 
 def printable(text: str) -> str:
     r"""Return the text with what would move the cursor or the like written out: ``\x1b``."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def brief(text: str) -> str:
+    """Return as much of the text, printable, as fits a line of `everstep why`."""
+    return printable(text)[:_LINE_MAX]
 
 
 def quoted(text: str) -> str:

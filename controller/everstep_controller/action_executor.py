@@ -233,7 +233,7 @@ class EventFollower:
             self._peers_changed()
         elif node is not None and node.doubtful:
             # What it has is not waited for any more.
-            for job_id in node.jobs:
+            for job_id in node.jobs.ids:
                 self._targets.vault.job_changed(job_id)
         job = state.job(subject)
         if job is not None:

@@ -109,7 +109,7 @@ class JudgeRunner:
             stream_age_s=columns[2],
             sample_age_s=columns[3],
             samples=self._samples,
-            domains=tuple(known[name].domain if name in known else "" for name in nodes),
+            domains=tuple(known[name].spec.domain if name in known else "" for name in nodes),
             works=tuple(works.get(name) for name in nodes),
             links=self._links.of_nodes(nodes, now_ns),
         )
@@ -164,7 +164,7 @@ def _rulings(judge: Judge, view: FleetView) -> list[Ruling | DomainRuling]:
 
 def open_verdicts(state: State) -> dict[str, Sequence[Verdict]]:
     """Return what judges have found and is open, by node; that of domains under no node."""
-    with_findings = [node for node in state.nodes.values() if node.findings]
+    with_findings = [node for node in state.nodes.values() if node.health.findings]
     verdicts: dict[str, Sequence[Verdict]] = {
         node.name: held for node in with_findings if (held := _verdicts(node))
     }
@@ -179,6 +179,6 @@ def open_verdicts(state: State) -> dict[str, Sequence[Verdict]]:
 def _verdicts(node: NodeRecord) -> tuple[Verdict, ...]:
     return tuple(
         Verdict(held.finding, held.since_ns)
-        for held in node.findings.values()
+        for held in node.health.findings.values()
         if held.owner is FindingOwner.CONTROLLER
     )

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from everstep_common.printable import printable
+from everstep_common.printable import brief
 from everstep_common.reports import RankColumns
 from everstep_controller.core.events import SlowJudged
 from everstep_controller.core.jobs.lifecycle import STEPPING
@@ -30,8 +30,6 @@ _FRESH_NS = 30 * 10**9
 _CHANGES_EVERY_NS = 60 * 10**9
 # Where a judge broke, the next one begins after this long, with nothing learned.
 _AGAIN_NS = 60 * 10**9
-# Of a verdict, what fits a line of `everstep events`.
-_SENTENCE_MAX = 500
 
 # Job and generation.
 _Watched = tuple[str, int]
@@ -90,7 +88,8 @@ class SlowMonitor:
         key = _watched(job)
         live = self._watched.get(key)
         if live is None:
-            live = self._watched[key] = LiveSlowness(self._places(job))
+            places = LivePlaces.of(job, self._runtime.state.nodes)
+            live = self._watched[key] = LiveSlowness(places)
         step = job.lineage.last_step or 0
         if roles := self._roles(job):
             live.learn_roles(roles)
@@ -120,12 +119,6 @@ class SlowMonitor:
             event = SlowJudged(job.id, job.generation.number, _sentence(news), news)
             self._runtime.post(event, again=False)
 
-    def _places(self, job: JobRecord) -> LivePlaces:
-        nodes = self._runtime.state.nodes
-        members = tuple(job.generation.members)
-        domains = tuple(nodes[name].domain if name in nodes else "" for name in members)
-        return LivePlaces(members, domains, job.spec.processes_per_node)
-
     def _told(self, job: JobRecord) -> dict[int, RankColumns]:
         """Return what the nodes of a generation told lately, by their place in it."""
         members = {name: place for place, name in enumerate(job.generation.members)}
@@ -145,4 +138,4 @@ def _sentence(parts: Sequence[SlowPart]) -> str:
     if not parts:
         return "nobody makes the others wait any more"
     more = f"; and {len(parts) - 1} more" if len(parts) > 1 else ""
-    return printable(parts[0].sentence)[:_SENTENCE_MAX] + more
+    return brief(parts[0].sentence) + more

@@ -212,8 +212,10 @@ class _Play:
             if name in self._dead:
                 gone = node.state is NodeState.LOST
                 self.outcome.left += [] if gone else [f"{name} is dead and {node.state.value}"]
-            elif node.doubtful or not node.connected:
-                self.outcome.left.append(f"{name} is {node.silence.doubt or 'not connected'}")
+            elif node.doubtful or not node.liveness.connected:
+                self.outcome.left.append(
+                    f"{name} is {node.liveness.silence.doubt or 'not connected'}"
+                )
         for job in self.cluster.jobs:
             if self._could_go_on(job):
                 again = self.cluster.ranks_of[job.name].completed.values()

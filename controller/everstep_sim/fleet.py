@@ -241,7 +241,7 @@ class SimulatedFleet:
     def agent_of(self, name: str) -> str:
         """Return the outbox of the agent that has a name."""
         node = self._controller.core.state.nodes.get(name)
-        return node.outbox if node is not None else ""
+        return node.spec.outbox if node is not None else ""
 
     def lose_name(self, name: str, to: "NameHolder") -> None:
         """Have another agent have the name of a node: the stream of its own agent ends."""

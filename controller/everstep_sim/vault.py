@@ -162,7 +162,7 @@ class Vaults:
             if node is not None and node.gone:
                 self.service.forget_node(subject)
             elif node is not None and node.doubtful:
-                for job_id in node.jobs:
+                for job_id in node.jobs.ids:
                     self.service.job_changed(job_id)
             if job is not None:
                 self.service.job_changed(job.id)

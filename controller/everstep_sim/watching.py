@@ -46,7 +46,9 @@ class Watching:
         present = [name for name, node in known.items() if not node.gone]
         if known and present != self._present:
             self._present = present
-            self._peers = watched_peers(present, {name: known[name].domain for name in present})
+            self._peers = watched_peers(
+                present, {name: known[name].spec.domain for name in present}
+            )
 
     def _probe(self, node: SimulatedNode, peers: tuple[str, ...]) -> None:
         node.missed = {peer: node.missed.get(peer, 0) for peer in peers}

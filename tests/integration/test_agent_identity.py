@@ -63,7 +63,7 @@ def test_a_second_agent_of_a_name_is_refused_while_the_first_one_answers(tmp_pat
             # It was no reboot: what the first one says is still taken.
             await first.finding(2)
             await first.acknowledged(2)
-            assert running.runtime.state.nodes["node-1"].outbox == "outbox-node-1"
+            assert running.runtime.state.nodes["node-1"].spec.outbox == "outbox-node-1"
             return refused, findings(running)["NodeNameTaken"], journaled
 
     (code, sentence), finding, journaled = asyncio.run(scenario())
@@ -114,10 +114,10 @@ def test_one_that_is_just_away_keeps_its_name_and_one_that_stays_away_loses_it(
                 async with agent_stream(running.port, "node-1") as back:
                     await back.hello()
                     refused = (await second.end())[1]
-                    mine = running.runtime.state.nodes["node-1"].outbox
+                    mine = running.runtime.state.nodes["node-1"].spec.outbox
             async with agent_stream(running.port, "node-1") as third:
                 await third.hello(outbox="third", boot="third")
-                return refused, mine, running.runtime.state.nodes["node-1"].outbox
+                return refused, mine, running.runtime.state.nodes["node-1"].spec.outbox
         finally:
             await running.stop()
 

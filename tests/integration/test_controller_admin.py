@@ -235,7 +235,7 @@ def test_a_node_that_is_heard_is_not_declared_lost_and_a_silent_one_is(tmp_path:
                 await ended.wait()
             assert (await admin.DeclareLost(request)).state == "lost"
             node = running.runtime.state.nodes["node-1"]
-            assert (node.lost_by, node.reason) == ("ann", "ann says so: dark")
+            assert (node.liveness.lost_by, node.reason) == ("ann", "ann says so: dark")
 
     asyncio.run(scenario())
 

@@ -152,7 +152,7 @@ def test_what_a_mended_core_could_take_stays_left_out(tmp_path: Path) -> None:
 
 
 def _silent(fold: Fold) -> set[str]:
-    return {node.name for node in fold.state.nodes.values() if node.silent_to}
+    return {node.name for node in fold.state.nodes.values() if node.liveness.silent_to}
 
 
 def _cut(path: Path, through: int) -> None:

@@ -8,8 +8,8 @@ from collective_series import MadeJob, noise
 
 from everstep_common.codec import json_text
 from everstep_common.hangs.node_reports import NodeTold
-from everstep_controller.collective_looks.look_judge import LookedAt, judge_look
-from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
+from everstep_controller.inspection.evidence import HangEvidence
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
@@ -31,12 +31,12 @@ def _told(job: MadeJob) -> list[NodeTold]:
 def test_the_judge_in_its_own_process_names_who_comes_last(tmp_path: Path) -> None:
     job = MadeJob(0.2 * noise(1, 60, 8), [range(8)], ranks_per_node=2)
     job.own_s[:, 5] *= 1.3
-    looked_at = LookedAt(job.places.nodes, job.places.domains, 2, (0,) * 4, (500_000, -1) * 2)
+    looked_at = LookedAt(job.places, (0,) * 4, (500_000, -1) * 2)
     file = HangEvidence(tmp_path).write(_told(job))
-    blind = asyncio.run(judge_look(file, looked_at))
+    blind = asyncio.run(judge_collectives(file, looked_at))
     assert any("the clock of one of its nodes is not known" in one for one in blind.blind)
-    looked_at = LookedAt(job.places.nodes, job.places.domains, 2, (0,) * 4, (500_000,) * 4)
-    found = asyncio.run(judge_look(file, looked_at))
+    looked_at = LookedAt(job.places, (0,) * 4, (500_000,) * 4)
+    found = asyncio.run(judge_collectives(file, looked_at))
     assert [(one.rank, one.node, one.nominated) for one in found.late] == [(5, "n2", True)]
     assert found.roles == (0,) * 8
 

@@ -70,7 +70,7 @@ def test_claims_reach_the_scheduler_and_what_others_drain_takes_no_ranks(tmp_pat
     site = Site(tmp_path)
 
     def owners(running: Controller) -> list[str]:
-        return [claim.owner for claim in running.runtime.state.nodes["node-1"].claims]
+        return [claim.owner for claim in running.runtime.state.nodes["node-1"].isolation.claims]
 
     async def scenario() -> None:
         running = make_controller(tmp_path, site)

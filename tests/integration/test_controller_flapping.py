@@ -41,7 +41,7 @@ def test_hundreds_of_records_are_acknowledged_with_a_few_rows(tmp_path: Path) ->
             last = await _flap(agent, 2)
             await agent.acknowledged(last)
             assert running.runtime.seq - before < 20
-            assert _open(running.runtime.state.nodes["node-1"].findings)
+            assert _open(running.runtime.state.nodes["node-1"].health.findings)
         # What the last record said was in memory alone, and is told by the agent when it connects.
         async with (
             controller(tmp_path) as again,
@@ -49,7 +49,7 @@ def test_hundreds_of_records_are_acknowledged_with_a_few_rows(tmp_path: Path) ->
         ):
             welcome = await agent.hello(term=1)
             assert welcome.acknowledged >= last
-            assert not _open(again.runtime.state.nodes["node-1"].findings)
+            assert not _open(again.runtime.state.nodes["node-1"].health.findings)
 
     asyncio.run(scenario())
 

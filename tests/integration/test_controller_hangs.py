@@ -24,11 +24,11 @@ from everstep_common.hangs.reports.rank_report import (
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
-from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import judge_look
-from everstep_controller.judge_trials import JudgeTrials
+from everstep_controller.inspection.evidence import HangEvidence
+from everstep_controller.inspection.hang_judgement import judge_hang
+from everstep_controller.inspection.judge_process import JudgeError
+from everstep_controller.inspection.judge_trials import JudgeTrials
 from everstep_controller.runtime.judge_failures import JudgeFailures
-from everstep_controller.runtime.judge_process import JudgeError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
@@ -215,6 +215,35 @@ def test_who_sits_before_the_launcher_reads_that_the_job_stands_still_and_that_i
     assert again == "train is running: its ranks go on"
 
 
+def test_a_generation_that_ended_because_ranks_gave_up_is_asked_about_and_who_did_not_come_is_told(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> tuple[int, str]:
+        async with controller(tmp_path) as running, agent_stream(running.port, "node-1") as agent:
+            await agent.healthy()
+            await run_to_step(agent, 7)
+            exited = fleet_pb2.RankExited(
+                generation=1,
+                rank=0,
+                exit_code=1,
+                kind="collective_timeout",
+                exception="RuntimeError: Timed out waiting 5000ms for recv operation to complete",
+            )
+            await agent.record(7, rank_exited=exited)
+            assert (await agent.order("stop_generation")).stop_generation.look
+            asked = (await agent.wait_for("inspect")).inspect
+            reports = (_report(ProcessState.STOPPED),)
+            told = fleet_pb2.RanksInspected(inspection_id=asked.inspection_id, reports=reports)
+            await agent.send(inspected=told)
+            return asked.generation, (await agent.wait_for("tell_launcher")).tell_launcher.text
+
+    generation, sentence = asyncio.run(scenario())
+    assert generation == 1
+    assert sentence.startswith("train: why generation 1 ended: ")
+    assert "Its process is stopped" in sentence
+    assert len(list((tmp_path / "journal.hangs").iterdir())) == 1
+
+
 def test_who_sits_before_the_launcher_reads_who_did_not_come_to_an_operation_that_timed_out(
     tmp_path: Path,
 ) -> None:
@@ -296,8 +325,8 @@ def test_the_judges_are_tried_before_they_are_needed(tmp_path: Path) -> None:
 
 def test_the_judge_is_the_first_that_a_machine_without_memory_ends() -> None:
     program = (
-        "import os; from everstep_controller.runtime import judge_process; "
-        "judge_process.let_controller_first();"
+        "import os; from everstep_controller.inspection import judge; "
+        "judge.let_controller_first();"
         "print(open('/proc/self/oom_score_adj').read().strip(), os.nice(0))"
     )
     found = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -309,9 +338,9 @@ def test_the_judge_is_the_first_that_a_machine_without_memory_ends() -> None:
 def test_what_the_judge_cannot_read_is_an_error_in_a_sentence(tmp_path: Path) -> None:
     evidence = HangEvidence(tmp_path)
     good = evidence.write([NodeTold("n0", 0, 1, (_report(ProcessState.STOPPED),))])
-    look = asyncio.run(judge_look(good, 7))
+    look = asyncio.run(judge_hang(good, 7))
     assert (look.at_ns, look.stuck, look.verdict.kind.value) == (7, (0,), "frozen")
     bad = tmp_path / "bad.jsonl.gz"
     bad.write_bytes(b"no gzip")
     with pytest.raises(JudgeError, match=r"the judge exited 1: .*BadGzipFile"):
-        asyncio.run(judge_look(bad, 7))
+        asyncio.run(judge_hang(bad, 7))

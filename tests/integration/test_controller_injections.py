@@ -141,7 +141,7 @@ def test_the_end_of_many_is_waited_for_only_while_their_agent_is_there(tmp_path:
                     await _answer(agent, sequence, fleet_pb2.INJECTION_STATE_ACTIVE)
                     await asked
             async with asyncio.timeout(20):
-                while running.runtime.state.nodes["node-1"].connected:  # noqa: ASYNC110
+                while running.runtime.state.nodes["node-1"].liveness.connected:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             # One wait for each of the four would take longer than the command line waits.
             async with asyncio.timeout(10):

@@ -105,7 +105,7 @@ def test_a_bad_record_holds_up_no_other_job_and_people_see_it(
             await agent.record(4, job="after", launcher_joined=joined())
             await agent.acknowledged(4)
             assert running.runtime.state.names.keys() == {"before", "after"}
-            assert running.runtime.state.nodes["node-1"].connected
+            assert running.runtime.state.nodes["node-1"].liveness.connected
             assert running.runtime.state.paused == {}
             return await rejected(running)
 
@@ -268,7 +268,7 @@ def test_a_stream_that_ends_again_and_again_for_one_message_says_for_which(tmp_p
                     await agent.send(vault=change)
                     await agent.end()
             node = running.runtime.state.nodes["node-1"]
-            await eventually(lambda: bool(node.flaps_since_ns))
+            await eventually(lambda: bool(node.streams.flaps_since_ns))
             async with admin_channel(running.port) as channel:
                 admin = admin_pb2_grpc.AdminStub(channel)
                 reply = await admin.ListFindings(admin_pb2.ListFindingsRequest())

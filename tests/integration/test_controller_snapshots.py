@@ -195,7 +195,7 @@ def test_a_node_that_is_away_is_told_when_it_is_back(
             await stage.end()
             stage.agents["node-2"].call.cancel()
             async with asyncio.timeout(20):
-                while stage.running.runtime.state.nodes["node-2"].connected:  # noqa: ASYNC110
+                while stage.running.runtime.state.nodes["node-2"].liveness.connected:  # noqa: ASYNC110
                     await asyncio.sleep(0.02)
             answer = await stage.everstep("job", "train", "forget")
             async with agent_stream(stage.running.port, "node-2") as back:

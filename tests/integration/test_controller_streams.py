@@ -114,7 +114,7 @@ def test_a_second_stream_of_a_node_replaces_the_first(tmp_path: Path) -> None:
             ended = await first.end()
             await second.finding(1)
             await second.acknowledged(1)
-            assert running.runtime.state.nodes["node-1"].connected
+            assert running.runtime.state.nodes["node-1"].liveness.connected
             return ended
 
     code, sentence = asyncio.run(scenario())
@@ -221,7 +221,7 @@ def test_after_a_rejected_event_a_restart_comes_to_the_same_state(tmp_path: Path
 
     async def again() -> set[str]:
         async with controller(tmp_path, FragileCore) as running:
-            return set(running.runtime.state.nodes["node-1"].findings)
+            return set(running.runtime.state.nodes["node-1"].health.findings)
 
     asyncio.run(poison())
     assert asyncio.run(again()) == set()

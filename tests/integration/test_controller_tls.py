@@ -229,7 +229,7 @@ def test_a_stream_whose_certificate_counts_no_more_ends_and_its_node_is_not_sile
             await agent.hello()
             await asyncio.sleep(RENEWED_S + 0.5)
             node = running.runtime.state.nodes["node-1"]
-            assert (node.connected, node.silent_since_ns) == (True, 0)
+            assert (node.liveness.connected, node.liveness.silent_since_ns) == (True, 0)
             await watch.end_stale_streams()
             await agent.finding(2)
             await agent.acknowledged(2)
@@ -276,10 +276,10 @@ def test_an_agent_that_does_not_come_again_is_a_silent_node(tmp_path: Path) -> N
                 running.parts.fleet.sessions, tmp_path / "ca.pem"
             ).end_stale_streams()
             await agent.end()
-            assert running.runtime.state.nodes["node-1"].connected
+            assert running.runtime.state.nodes["node-1"].liveness.connected
             async with asyncio.timeout(30):
                 await gone.wait()
-        assert not running.runtime.state.nodes["node-1"].connected
+        assert not running.runtime.state.nodes["node-1"].liveness.connected
 
     with_controller(tmp_path, act)
 

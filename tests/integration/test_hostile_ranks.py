@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from everstep.hang_command import main as look
-from everstep.launch.hangs.look_service import LookService
-from everstep.launch.hangs.question import Answer, Question, RankAsked, Seen
-from everstep.launch.hangs.reading import Reading
+from everstep.launch.inspection.look_service import LookService
+from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
+from everstep.launch.inspection.reading import Reading
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.judging.judge import judge
@@ -69,9 +69,7 @@ def answers(folder: Path, *asked: RankAsked, recent: bool = False) -> tuple[Answ
     found: list[Answer] = []
     # Where a busy machine delays the reader itself, that is what the reports would tell.
     reading = Reading(selector, found.extend, deadline_s=20.0)
-    question = Question(
-        ranks=(), folder=str(folder), within_s=0.0, node="node-1", world_size=4, recent=recent
-    )
+    question = Question(folder=str(folder), node="node-1", world_size=4, recent=recent)
     reading.begin(question, asked)
     while reading.under_way:
         call_ready(selector, reading.due_in_s())
@@ -325,7 +323,7 @@ def test_a_person_s_look_has_longer_on_a_loaded_machine_until_automation_asks_as
     found: list[Answer] = []
     with hostile(folder, "never answers") as pid, selectors.DefaultSelector() as selector:
         reading = Reading(selector, found.extend, monotonic=lambda: now_s)
-        question = Question(ranks=(), folder=str(folder), within_s=0.0)
+        question = Question(folder=str(folder))
         reading.begin(question, [RankAsked(1, pid)], within_s=10.0)
         assert reading.due_in_s() == 10.0
         now_s = 103.0

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from everstep_controller.runtime.judge_process import JudgeError, judge_file
+from everstep_controller.inspection.judge_process import JudgeError, ask_judge
 
 pytestmark = pytest.mark.timeout(120)
 
 
 def _judge(module: str, file: str, deadline_s: float = 60.0) -> object:
     """Run a program of Python's own in the place of a judge."""
-    judging = judge_file(module, Path(file), json.loads, deadline_s=deadline_s)
+    judging = ask_judge((module, file), json.loads, deadline_s=deadline_s)
     return asyncio.run(judging)
 
 

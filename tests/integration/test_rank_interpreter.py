@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.rank_pages import RankPages
+from everstep.launch.inspection.rank_pages import RankPages
 from everstep.rank import interpreter
 from everstep_common.clock import boot_ns
 

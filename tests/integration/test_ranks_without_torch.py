@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.look_service import LookService
-from everstep.launch.hangs.question import Answer
-from everstep.launch.hangs.rank_files import RankFiles
-from everstep.launch.hangs.rank_watch import RankWatch
+from everstep.launch.inspection.look_service import LookService
+from everstep.launch.inspection.question import Answer
+from everstep.launch.inspection.rank_files import RankFiles
+from everstep.launch.inspection.rank_watch import RankWatch
 from everstep_common.codec import json_text
 from everstep_common.hangs.looks import Look, judge_told
 from everstep_common.hangs.node_reports import NodeTold

@@ -4,9 +4,9 @@ import selectors
 
 import pytest
 
-from everstep.launch.hangs.question import Answer, Question, RankAsked
-from everstep.launch.hangs.reading import Reading
-from everstep.launch.hangs.sources.ras_client import RasSettings, RasUse, ask_ras
+from everstep.launch.inspection.question import Answer, Question, RankAsked
+from everstep.launch.inspection.reading import Reading
+from everstep.launch.inspection.sources.ras_client import RasSettings, RasUse, ask_ras
 from everstep.launch.selector_loop import call_ready
 from everstep_common.hangs.ras_answer import RasError
 from everstep_common.hangs.reports.rank_report import (
@@ -86,7 +86,7 @@ def _read(address: str) -> RankHangReport:
     """Return what a reader program tells of a rank beside which RAS is asked."""
     selector, found = selectors.DefaultSelector(), list[Answer]()
     reading = Reading(selector, found.extend)
-    question = Question(ranks=(), folder="", within_s=0.0, ras=address, pids=_OURS)
+    question = Question(ras=address, pids=_OURS)
     reading.begin(question, [RankAsked(0, 1, ras=True)])
     while reading.under_way:
         call_ready(selector, reading.due_in_s())

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.rank_pages import RankPages
+from everstep.launch.inspection.rank_pages import RankPages
 from everstep.launch.processes.children import spawn
 from everstep.launch.standby.candidate import Candidate, WarmUp
 from everstep.launch.standby.python_command import PythonCommand, python_command

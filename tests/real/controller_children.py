@@ -11,32 +11,23 @@ from pathlib import Path
 from everstep_common.codec import json_text
 from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
-from everstep_controller.collective_looks import look_judge as collective_judge
-from everstep_controller.hangs import look_judge as hang_judge
-from everstep_controller.hangs.evidence import HangEvidence
+from everstep_controller.inspection import judge
+from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
+from everstep_controller.inspection.evidence import HangEvidence
+from everstep_controller.inspection.hang_judgement import judge_hang
+from everstep_controller.slow.live import LivePlaces
 
 
-def _written(folder: Path) -> Path:
-    """Return what a look at one rank told, which is stopped."""
+async def _judge(folder: Path) -> None:
+    """Have a look at one rank judged, which is stopped, as each kind of judgement does."""
     stopped = RankHangReport(rank=0, world_size=1, process=ProcessFacts(state=ProcessState.STOPPED))
-    return HangEvidence(folder).write([NodeTold("n0", 0, 1, (json_text(stopped),))])
-
-
-async def _hang_judge(folder: Path) -> None:
-    look = await hang_judge.judge_look(_written(folder), 1)
-    assert look.stuck == (0,)
-
-
-async def _collective_judge(folder: Path) -> None:
-    looked_at = collective_judge.LookedAt(("n0",), ("",), 1, (0,), (1000,))
-    await collective_judge.judge_look(_written(folder), looked_at)
+    file = HangEvidence(folder).write([NodeTold("n0", 0, 1, (json_text(stopped),))])
+    assert (await judge_hang(file, 1)).stuck == (0,)
+    await judge_collectives(file, LookedAt(LivePlaces(("n0",), ("",), 1), (0,), (1000,)))
 
 
 # By the file that runs as a process.
-CHILDREN: Mapping[str, Callable[[Path], Coroutine[None, None, None]]] = {
-    hang_judge.__file__: _hang_judge,
-    collective_judge.__file__: _collective_judge,
-}
+CHILDREN: Mapping[str, Callable[[Path], Coroutine[None, None, None]]] = {judge.__file__: _judge}
 
 if __name__ == "__main__":
     asyncio.run(CHILDREN[sys.argv[1]](Path(sys.argv[2])))

@@ -61,7 +61,7 @@ class Budgets:
         for node in nodes:
             if self._states.get(node.name) is not node.state or node.name in self._returned:
                 self._follow(node)
-            if node.claims and node.claim_of(AUTOMATION):
+            if node.isolation.claims and node.claim_of(AUTOMATION):
                 claimed.add(node.name)
                 if node.state not in _AWAY:
                     held.add(node.name)
@@ -76,7 +76,7 @@ class Budgets:
         self.changes += before is not node.state
         if before is NodeState.LOST and node.state is NodeState.VALIDATING:
             self._returned.add(node.name)
-        elif node.state is not NodeState.VALIDATING or node.check_failed:
+        elif node.state is not NodeState.VALIDATING or node.health.check_failed:
             self._returned.discard(node.name)
         self._states[node.name] = node.state
 

@@ -71,7 +71,9 @@ class Invariants:
         for name in self._claims.keys() - state.nodes.keys():
             del self._claims[name]  # those of a node that an operator has removed
         self._claims_are_removed_by_their_owner(state, event)
-        isolated = [n for n in state.nodes.values() if n.claims and n.state is NodeState.REPAIRING]
+        isolated = [
+            n for n in state.nodes.values() if n.isolation.claims and n.state is NodeState.REPAIRING
+        ]
         assert len(isolated) <= budgets.level_limit(state), isolated
         taken = Counter[str]()
         for job in cluster.jobs:
@@ -106,9 +108,9 @@ class Invariants:
     def _claims_are_removed_by_their_owner(self, state: State, event: events.Event) -> None:
         for node in state.nodes.values():
             before = self._claims.get(node.name)
-            if not node.claims and not before:
+            if not node.isolation.claims and not before:
                 continue
-            now = {claim.owner for claim in node.claims}
+            now = {claim.owner for claim in node.isolation.claims}
             removed = before - now if before else frozenset()
             if removed and self._went_along(node, removed, state, event):
                 removed = frozenset()
@@ -129,7 +131,7 @@ class Invariants:
         """Return whether claims are on the same node under the name that it has come with."""
         if not isinstance(event, events.NodeConnected) or event.node == node.name:
             return False
-        return {*removed} <= {claim.owner for claim in state.nodes[event.node].claims}
+        return {*removed} <= {claim.owner for claim in state.nodes[event.node].isolation.claims}
 
     def _no_node_is_given_twice(self, cluster: SimulatedCluster, taken: Counter[str]) -> None:
         """Ranks never exceed the devices; where none are known, no job moves to another's node."""

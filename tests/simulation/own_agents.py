@@ -36,7 +36,7 @@ class OwnAgents:
                 continue
             since_ns = self._flows_ns.setdefault(node.name, now_ns)
             known = state.nodes.get(node.name)
-            if known is not None and known.outbox != node.outbox_id:
+            if known is not None and known.spec.outbox != node.outbox_id:
                 self.replaced += 1
-                told = f"{node.name} is {known.outbox}, and its own agent answers"
+                told = f"{node.name} is {known.spec.outbox}, and its own agent answers"
                 assert now_ns - since_ns < 2 * SECOND, told

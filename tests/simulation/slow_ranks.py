@@ -74,7 +74,7 @@ class Slowness:
         watched = self._watched.get(key)
         if watched is None:
             members = tuple(job.generation.members)
-            domains = tuple(state.nodes[name].domain for name in members)
+            domains = tuple(state.nodes[name].spec.domain for name in members)
             watched = _Watched(LiveSlowness(LivePlaces(members, domains, 1)))
             self._watched[key] = watched
         told, now_ns = self._told(job, watched), self._cluster.time.now_ns

@@ -89,7 +89,9 @@ class _Story:
             for order in self.orders:
                 order.watch(cluster)
             nodes = cluster.controller.core.state.nodes.values()
-            owners = {node.name for node in nodes if {one.owner for one in node.claims} & _OWNED}
+            owners = {
+                node.name for node in nodes if {one.owner for one in node.isolation.claims} & _OWNED
+            }
             self.claimed |= owners
 
         cluster = SimulatedCluster(self.seed, self.shape, check)

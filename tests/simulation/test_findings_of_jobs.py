@@ -31,7 +31,7 @@ def test_nodes_stay_in_use_on_which_the_storage_of_a_job_fails(
         cluster.time.after(rng.uniform(10, 60), partial(faults.restart_agent, name, 2.0))
     cluster.run(400)
     state = cluster.controller.core.state
-    told = [one for node in state.nodes.values() for one in node.findings.values()]
+    told = [one for node in state.nodes.values() for one in node.health.findings.values()]
     assert sum(one.finding.message == JOB_FINDING for one in told) == len(faults.names)
     job = state.job(JOB)
     assert job is not None

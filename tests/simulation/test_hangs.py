@@ -60,7 +60,7 @@ class _Story:
             self._is_stopping = job is not None and job.state is JobState.STOPPING
             self.is_found = found
             for node in cluster.controller.core.state.nodes.values():
-                if any(claim.owner == AUTOMATION for claim in node.claims):
+                if any(claim.owner == AUTOMATION for claim in node.isolation.claims):
                     self.claimed.add(node.name)
 
         cluster = SimulatedCluster(self.seed, self.shape, check)

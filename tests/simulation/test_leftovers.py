@@ -45,7 +45,7 @@ class _Story:
             for node in cluster.controller.core.state.nodes.values():
                 if node.state is NodeState.REPAIRING:
                     self.repairing.add(node.name)
-                if any(claim.owner == AUTOMATION for claim in node.claims):
+                if any(claim.owner == AUTOMATION for claim in node.isolation.claims):
                     self.claimed.add(node.name)
             job = cluster.job
             starts = job is not None and job.state is JobState.STARTING

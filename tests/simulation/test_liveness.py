@@ -33,12 +33,12 @@ class Seen:
         del event
         self.open.clear()
         for node in cluster.controller.core.state.nodes.values():
-            self.open |= {held.finding.condition for held in node.findings.values()}
+            self.open |= {held.finding.condition for held in node.health.findings.values()}
             if node.state is NodeState.LOST:
                 self.lost_ns.setdefault(node.name, cluster.time.now_ns)
             if node.doubtful:
                 self.doubted.add(node.name)
-            for held in node.findings.values():
+            for held in node.health.findings.values():
                 self.findings.setdefault(held.finding.condition, cluster.time.now_ns)
                 self.blamed.add(node.name)
         if cluster.job is not None:

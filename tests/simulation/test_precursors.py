@@ -51,7 +51,9 @@ class GpuWatch:
             self.gpus.restart()
         works, nodes = works_of(state, self._since, int(self.gpus.now_s * 1e9)), state.nodes
         self.gpus.works = [works.get(name) for name in self._names]
-        self.gpus.domains = [nodes[name].domain if name in nodes else "" for name in self._names]
+        self.gpus.domains = [
+            nodes[name].spec.domain if name in nodes else "" for name in self._names
+        ]
         self.gpus.pass_slots()
         self.gpus.verdicts = {
             node: {one.finding.key: one for one in held}
@@ -80,8 +82,8 @@ class _Story:
         def check(cluster: SimulatedCluster, event: events.Event) -> None:
             invariants(cluster, event)
             for node in cluster.controller.core.state.nodes.values():
-                self.plans.add(node.swap_plan)
-                if any(claim.owner == AUTOMATION for claim in node.claims):
+                self.plans.add(node.swap.plan)
+                if any(claim.owner == AUTOMATION for claim in node.isolation.claims):
                     self.claimed.add(node.name)
             for job in cluster.controller.core.state.jobs.values():
                 members = list(job.generation.members)
@@ -190,7 +192,7 @@ def test_what_is_over_gives_the_node_back(seed: int) -> None:
     story = _Story(seed, then=pass_by)
     cluster = story.play()
     assert story.claimed == {story.node}
-    assert not cluster.controller.core.state.nodes[story.node].claims
+    assert not cluster.controller.core.state.nodes[story.node].isolation.claims
 
 
 @pytest.mark.parametrize("seed", seeds(2, 20))
@@ -209,7 +211,7 @@ def test_one_that_comes_and_goes_costs_few_swaps_and_no_step(seed: int, period_s
 
     def note(cluster: SimulatedCluster, story: _Story) -> None:
         node = cluster.controller.core.state.nodes[story.node]
-        drained = any(claim.owner == AUTOMATION for claim in node.claims)
+        drained = any(claim.owner == AUTOMATION for claim in node.isolation.claims)
         if drained != bool(begun and begun[-1]):
             begun.append(story.node if drained else "")
         cluster.time.after(0.1, partial(note, cluster, story))

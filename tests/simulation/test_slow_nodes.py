@@ -51,7 +51,7 @@ class _Story:
             invariants(cluster, event)
             state = cluster.controller.core.state
             for node in state.nodes.values():
-                if any(claim.owner == AUTOMATION for claim in node.claims):
+                if any(claim.owner == AUTOMATION for claim in node.isolation.claims):
                     self.claimed.add(node.name)
             for job in state.jobs.values():
                 self.plans.add(job.slow.plan)

@@ -80,7 +80,12 @@ def _could_take_ranks(cluster: SimulatedCluster, node: SimulatedNode, job: JobRe
     """Return whether a node answers, runs nothing of the job, and is known for a good one."""
     state, local = cluster.controller.core.state, node.of(job.name)
     known = state.nodes.get(node.name)
-    if known is None or known.claims or known.state not in _FIT or known.spare_check.failed:
+    if (
+        known is None
+        or known.isolation.claims
+        or known.state not in _FIT
+        or known.spare_check.failed
+    ):
         return False
     others = [
         one

@@ -72,7 +72,7 @@ class WhateverHappens(Invariants):
 
     def _nobody_is_isolated_for_nothing(self, cluster: SimulatedCluster) -> None:
         for node in cluster.controller.core.state.nodes.values():
-            claim = node.claim_of(AUTOMATION) if node.claims else None
+            claim = node.claim_of(AUTOMATION) if node.isolation.claims else None
             if claim is not None and node.name not in self.grounds and not claim.dead:
                 told = f"{node.name} is isolated: {claim.reason}"
                 assert node.state in (NodeState.LOST, NodeState.VALIDATING), told
@@ -80,7 +80,12 @@ class WhateverHappens(Invariants):
     def _no_node_pays_for_a_job(self, cluster: SimulatedCluster) -> None:
         """By a finding about what a job's user did."""
         for node in cluster.controller.core.state.nodes.values():
-            told = [node.reason, node.deferred, node.blamed, *(one.reason for one in node.claims)]
+            told = [
+                node.reason,
+                node.isolation.deferred,
+                node.blame.reason,
+                *(one.reason for one in node.isolation.claims),
+            ]
             assert not any(JOB_FINDING in words for words in told), f"{node.name}: {told}"
 
     def _no_clock_moves_the_timeline(self, cluster: SimulatedCluster, event: events.Event) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.rank_pages import Frontier, RankFacts, RankPages
+from everstep.launch.inspection.rank_pages import Frontier, RankFacts, RankPages
 from everstep.rank import interpreter
 from everstep_common.clock import boot_ns
 

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from everstep.launch.hangs.look_service import SOCKET
-from everstep.launch.hangs.question import LINE_MAX, Answer, Question, RankAsked
-from everstep.launch.hangs.rank_files import ListedRank, listed_ranks
-from everstep.launch.hangs.reading import PATIENT_S, Reading, User, py_spy
-from everstep.launch.hangs.sources.process_look import GoneError, owner
-from everstep.launch.hangs.sources.worker_server import NoAnswerError, connect
+from everstep.launch.inspection.look_service import SOCKET
+from everstep.launch.inspection.question import LINE_MAX, Answer, Question, RankAsked
+from everstep.launch.inspection.rank_files import ListedRank, listed_ranks
+from everstep.launch.inspection.reading import PATIENT_S, Reading, User, py_spy
+from everstep.launch.inspection.sources.process_look import GoneError, owner
+from everstep.launch.inspection.sources.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
 from everstep.launch.selector_loop import call_ready
 from everstep.rank.interpreter.everstep_rank_opening import FILES
@@ -254,9 +254,7 @@ def _own(ranks: Sequence[LocalRank]) -> list[RankHangReport]:
     found: list[Answer] = []
     reading = Reading(selector, found.extend)
     question = Question(
-        ranks=(),
         folder=ranks[0].folder,
-        within_s=0.0,
         node=os.uname().nodename,
         world_size=ranks[0].world_size,
         py_spy=py_spy(),

@@ -4,17 +4,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation, NamedTask
-from everstep_controller.collective_looks.look_watch import LookWatch
+from everstep_controller.collective_watch import CollectiveWatch
 from everstep_controller.config import ControllerConfig
 from everstep_controller.hangs.end_watch import EndWatch
-from everstep_controller.hangs.evidence import HangEvidence
 from everstep_controller.hangs.hang_watch import HangWatch
 from everstep_controller.hangs.notices import HangNotices
+from everstep_controller.inspection.evidence import HangEvidence
+from everstep_controller.inspection.inspector import Inspector
+from everstep_controller.inspection.judge_trials import JudgeTrials
 from everstep_controller.judge_runner import JudgeRunner
-from everstep_controller.judge_trials import JudgeTrials
 from everstep_controller.judging.judge import Judge
 from everstep_controller.runtime.judge_failures import JudgeFailures
 from everstep_controller.slow_monitor import SlowMonitor
@@ -29,7 +29,7 @@ class Watches:
     judging: JudgeRunner
     hangs: HangWatch
     ends: EndWatch
-    looks: LookWatch
+    looks: CollectiveWatch
     slow: SlowMonitor
     trials: JudgeTrials
     judge_interval_s: float
@@ -49,19 +49,20 @@ def assemble_watches(
 ) -> Watches:
     """Return them; those that follow events do so from now on."""
     runtime, sessions = base.runtime, fleet.sessions
-    inspector, evidence = Inspector(fleet.questions), HangEvidence(config.hang_evidence)
+    evidence = HangEvidence(config.hang_evidence)
     failures = JudgeFailures(base.state, runtime.now_ns, runtime.announce)
-    ends = EndWatch(runtime, inspector, evidence, failures)
+    inspector = Inspector(fleet.questions, evidence, failures)
+    ends = EndWatch(runtime, inspector)
     runtime.listen(ends.note_event)
     runtime.listen(HangNotices(runtime, sessions).note_event)
-    looks = LookWatch(runtime, inspector, evidence, sessions, failures)
+    looks = CollectiveWatch(runtime, inspector, sessions)
     return Watches(
         inspector=inspector,
         failures=failures,
         judging=JudgeRunner(
             runtime, sessions, fleet.samples, fleet.gpus, fleet.links, judges, failures
         ),
-        hangs=HangWatch(runtime, inspector, evidence, failures),
+        hangs=HangWatch(runtime, inspector),
         ends=ends,
         looks=looks,
         slow=SlowMonitor(runtime, fleet.ranks, failures, looks.roles),

@@ -8,14 +8,15 @@ The judge is outside the core; what enters it is one journaled sentence, and the
 
 import asyncio
 import logging
+from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 
-from everstep_common.hangs.node_reports import NodeTold
+from everstep_common.hangs.looks import Look
 from everstep_common.hangs.ras_answer import MISSING
 from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
-from everstep_common.printable import printable
+from everstep_common.printable import brief
 from everstep_common.reports import RankExited
-from everstep_controller.api.fleet.inspector import BusyError, Inspector, gather_told
 from everstep_controller.core.actions import StopGeneration
 from everstep_controller.core.events import (
     JournaledEvent,
@@ -26,24 +27,16 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.core.jobs.orders import needs_look
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import judge_look
+from everstep_controller.inspection.hang_judgement import judge_hang
+from everstep_controller.inspection.inspector import Inquiry, Inspector, Keep
+from everstep_controller.inspection.scheduler import Purpose
 from everstep_controller.runtime.fold import TakenEvent
-from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
-from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-# Of a verdict, what fits a line of `everstep why`.
-_SENTENCE_MAX = 500
 _NODES_MAX = 16
-# Somebody else looks at the job, or at too many others: for a few seconds at most.
-_BUSY_S = 0.5
-_TRIES_MAX = 20
-# So many jobs are asked about at once.
-_AT_ONCE = 4
-# Of more generations that end at once, the oldest are not asked about.
+# Of more generations that end at once, the oldest of the user with most are not asked about.
 _WAITING_MAX = 256
 
 
@@ -54,24 +47,21 @@ class _Ended:
     job: str
     generation: int
     members: tuple[str, ...]
+    user: int
+
+
+# Looks that are asked for, with their users; the oldest first.
+Looks = list[tuple[int, asyncio.Task[None]]]
 
 
 class EndWatch:
     """Looks, once each, at generations that ended by the timeout of a collective."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        inspector: Inspector,
-        evidence: HangEvidence,
-        failures: JudgeFailures,
-    ) -> None:
+    def __init__(self, runtime: Runtime, inspector: Inspector) -> None:
         self._runtime = runtime
         self._inspector = inspector
-        self._evidence = evidence
-        self._failures = failures
         self._asked: dict[str, int] = {}
-        self._ended: asyncio.Queue[_Ended] = asyncio.Queue(_WAITING_MAX)
+        self._ended: asyncio.Queue[_Ended] = asyncio.Queue()
 
     def note_event(self, taken: TakenEvent) -> None:
         """Note the generations that are stopped after a look at them.
@@ -93,82 +83,59 @@ class EndWatch:
             self._note(job)
 
     async def run(self) -> None:
-        """Ask about some at once until cancelled."""
-        async with asyncio.TaskGroup() as workers:
-            for number in range(_AT_ONCE):
-                workers.create_task(self._work(), name=f"end watch {number}")
-
-    async def _work(self) -> None:
-        while True:
-            ended = await self._ended.get()
-            job = self._runtime.state.jobs.get(ended.job)
-            if job is None or self._runtime.state.halted:
-                continue
-            look = asyncio.create_task(self._look(job, ended), name=f"end of {job.id}")
-            try:
-                await asyncio.wait([look])
-            finally:
-                look.cancel()
-            self._say_failure(job, look)
-
-    def _say_failure(self, job: JobRecord, look: asyncio.Task[None]) -> None:
-        """Tell of a look that broke, by what ranks told: it must break nothing else."""
-        if error := look.exception():
-            logger.error("the look at the end of a generation broke", exc_info=error)
-            self._failures.note(JudgeName.END, repr(error), job.id)
+        """Ask about each until cancelled."""
+        looks: Looks = []
+        async with asyncio.TaskGroup() as group:
+            while True:
+                ended = await self._ended.get()
+                looks = [one for one in looks if not one[1].done()]
+                if len(looks) >= _WAITING_MAX:
+                    give_up_oldest(looks)
+                look = group.create_task(self._look(ended), name=f"end of {ended.job}")
+                looks.append((ended.user, look))
 
     def _note(self, job: JobRecord) -> None:
         known = self._runtime.state.jobs
         self._asked = {name: number for name, number in self._asked.items() if name in known}
         self._asked[job.id] = job.generation.number
-        if self._ended.full():
-            self._ended.get_nowait()
         members = tuple(job.generation.members)
-        self._ended.put_nowait(_Ended(job.id, job.generation.number, members))
+        ended = _Ended(job.id, job.generation.number, members, job.spec.uid)
+        self._ended.put_nowait(ended)
 
-    async def _look(self, job: JobRecord, ended: _Ended) -> None:
-        told = await self._ask(job, ended)
-        if not any(node.reports for node in told):
-            return
-        try:
-            sentence, ranks = await self._judge(told)
-        except (JudgeError, OSError) as error:
-            self._failures.note(JudgeName.END, str(error), job.id)
-            return
-        self._failures.clear(JudgeName.END, job.id)
+    async def _look(self, ended: _Ended) -> None:
+        job = self._known(ended)
+        if job is not None:
+            await self._inspector.judge(
+                Inquiry(Purpose.END, job, ended.members, ended.generation),
+                lambda file: judge_hang(file, self._runtime.now_ns()),
+                partial(self._conclude, job, ended),
+                lambda: self._known(ended) is not None,
+            )
+
+    def _known(self, ended: _Ended) -> JobRecord | None:
+        state = self._runtime.state
+        return None if state.halted else state.jobs.get(ended.job)
+
+    async def _conclude(self, job: JobRecord, ended: _Ended, look: Look, keep: Keep) -> None:
+        """Tell the core who did not come, where that can be told."""
+        sentence, ranks = _told(look.verdict)
         logger.info(
             "job %s, generation %d ended by a timeout: %s",
             *(job.name, ended.generation, sentence or "who did not come is not known"),
         )
         if sentence:
+            keep()
             places = sorted({rank // job.spec.processes_per_node for rank in ranks})
             nodes = tuple(ended.members[one] for one in places if one < len(ended.members))
             event = TimeoutJudged(job.id, ended.generation, sentence, nodes[:_NODES_MAX])
             self._runtime.post(event, again=False)
 
-    async def _ask(self, job: JobRecord, ended: _Ended) -> list[NodeTold]:
-        for _ in range(_TRIES_MAX):
-            answers = self._inspector.inspect_ended(job, ended.generation, ended.members)
-            try:
-                return await gather_told(answers)
-            except BusyError:
-                await asyncio.sleep(_BUSY_S)
-        return []
 
-    async def _judge(self, told: list[NodeTold]) -> tuple[str, tuple[int, ...]]:
-        """Return who did not come, and which ranks; "" where that cannot be told.
-
-        Raises JudgeError, OSError.
-        """
-        file = await asyncio.to_thread(self._evidence.write, told)
-        try:
-            look = await judge_look(file, self._runtime.now_ns())
-            found = _told(look.verdict)
-            if found[0]:
-                self._evidence.keep(file)
-        finally:
-            file.unlink(missing_ok=True)
-        return found
+def give_up_oldest(looks: Looks) -> None:
+    """Give up the oldest look of the user who has most of them: no other user loses one by that."""
+    ((user, _),) = Counter(one for one, _ in looks).most_common(1)
+    oldest = next(place for place, (one, _) in enumerate(looks) if one == user)
+    looks.pop(oldest)[1].cancel()
 
 
 def jobs_of_exits(event: JournaledEvent) -> tuple[str, ...]:
@@ -189,4 +156,4 @@ def _told(verdict: HangVerdict) -> tuple[str, tuple[int, ...]]:
     ranks = () if of_no_node else tuple(culprit.rank for culprit in verdict.culprits)
     missing = [line for line in verdict.ras if MISSING in line]
     sentence = "; ".join([verdict.sentence.rstrip("."), *missing[:1]])
-    return printable(sentence)[:_SENTENCE_MAX], ranks
+    return brief(sentence), ranks

@@ -7,18 +7,13 @@ found the same, and when the core is to act on what a look finds then.
 
 import asyncio
 import logging
-from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
-from everstep_common.hangs.looks import follow, unjudged
-from everstep_common.hangs.node_reports import NodeTold
-from everstep_common.round_robin import RoundRobinSemaphore
-from everstep_controller.api.fleet.inspector import Inspector, gather_told
+from everstep_common.hangs.looks import Look, follow, unjudged
 from everstep_controller.core.actions import Action, Announce, SetTimer
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.timers import TimerKind
-from everstep_controller.hangs.evidence import HangEvidence
-from everstep_controller.hangs.look_judge import judge_look
 from everstep_controller.hangs.stall_looks import (
     FIRST_PAUSE_S,
     Known,
@@ -30,18 +25,15 @@ from everstep_controller.hangs.stall_looks import (
     stall_of,
     word_of,
 )
+from everstep_controller.inspection.hang_judgement import judge_hang
+from everstep_controller.inspection.inspector import Inquiry, Inspector, Keep
+from everstep_controller.inspection.scheduler import Purpose
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.fold import TakenEvent
-from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
-from everstep_controller.runtime.judge_process import JudgeError
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
-# So many jobs are looked at at once, besides those that people look at; users take turns.
-_JOBS_AT_ONCE = 4
-# So many nodes are asked at once: 2,048 of them in seconds, though each takes two.
-_NODES_AT_ONCE = 1024
 # A job that stands still is found here without a wake-up after this long: after a start.
 _SWEEP_S = 5.0
 
@@ -49,19 +41,10 @@ _SWEEP_S = 5.0
 class HangWatch:
     """Looks at each job that stands still, again and again, and tells the core what it finds."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        inspector: Inspector,
-        evidence: HangEvidence,
-        failures: JudgeFailures,
-    ) -> None:
+    def __init__(self, runtime: Runtime, inspector: Inspector) -> None:
         self._runtime = runtime
         self._inspector = inspector
-        self._evidence = evidence
-        self._failures = failures
         self._watched: dict[Stall, asyncio.Task[None]] = {}
-        self._turns = RoundRobinSemaphore(_JOBS_AT_ONCE)
         self._wake = asyncio.Event()
         runtime.listen(self._heed)
 
@@ -103,28 +86,22 @@ class HangWatch:
         known = Known()
         usual_s = FIRST_PAUSE_S
         while (job := self._stalled(stall)) is not None:
-            async with self._turns.turn(job.spec.uid):
-                if self._stalled(stall) is not None:  # it may have gone on meanwhile
-                    await self._look_or_fall_back(stall, job, known)
+            unjudged_for = await self._inspector.judge(
+                Inquiry.now(Purpose.HANG, job),
+                lambda file: judge_hang(file, self._runtime.now_ns()),
+                partial(self._conclude, stall, known),
+                lambda: self._stalled(stall) is not None,  # it may have gone on meanwhile
+            )
+            if unjudged_for:
+                await self._fall_back(stall, known, unjudged_for)
             await asyncio.sleep(self._pause_s(stall, usual_s))
             usual_s = longer_pause_s(usual_s)
 
-    async def _look_or_fall_back(self, stall: Stall, job: JobRecord, known: Known) -> None:
-        """Look once. A look that breaks, by what ranks told, breaks nothing else."""
-        try:
-            await self._look(stall, job, known)
-        except (JudgeError, OSError) as error:
-            await self._fall_back(stall, known, str(error))
-        except Exception as error:
-            logger.exception("a look at a job that stands still broke")
-            await self._fall_back(stall, known, repr(error))
-
     async def _fall_back(self, stall: Stall, known: Known, why: str) -> None:
-        """Tell people that a look was not judged, and the core, which then goes by its timeout.
+        """Tell the core that a look was not judged; it then goes by its timeout.
 
         What looks found before stays while nodes say that no rank has moved since.
         """
-        self._failures.note(JudgeName.HANG, why, stall[0])
         job = self._stalled(stall)
         if job is None:
             return
@@ -134,26 +111,12 @@ class HangWatch:
         if is_news_of(job, known, now_ns):
             await self._tell(job, known, "")
 
-    async def _look(self, stall: Stall, job: JobRecord, known: Known) -> None:
-        told = await gather_told(self._inspector.ask_nodes(job, _NODES_AT_ONCE))
-        if any(node.reports for node in told):
-            await self._judge(stall, told, known)
-
-    async def _judge(self, stall: Stall, told: Sequence[NodeTold], known: Known) -> None:
-        """Have a look judged, and tell the core where that is news; else the next look is.
-
-        Raises JudgeError, OSError.
-        """
-        now_ns = self._runtime.now_ns()
-        file = await asyncio.to_thread(self._evidence.write, told)
-        try:
-            known.streak = follow(known.streak, await judge_look(file, now_ns))
-            self._failures.clear(JudgeName.HANG, stall[0])
-            job = self._stalled(stall)
-            if job is not None and is_news_of(job, known, now_ns):
-                await self._tell(job, known, self._evidence.keep(file))
-        finally:
-            file.unlink(missing_ok=True)
+    async def _conclude(self, stall: Stall, known: Known, look: Look, keep: Keep) -> None:
+        """Tell the core what a look found where that is news; else the next look is."""
+        known.streak = follow(known.streak, look)
+        job = self._stalled(stall)
+        if job is not None and is_news_of(job, known, look.at_ns):
+            await self._tell(job, known, keep())
 
     def _stalled(self, stall: Stall) -> JobRecord | None:
         """Return the job of a stall that lasts."""

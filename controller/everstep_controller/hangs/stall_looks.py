@@ -4,15 +4,13 @@ from dataclasses import dataclass
 
 from everstep_common.hangs.looks import Look, Streak, says_same
 from everstep_common.hangs.reports.verdict import HangClass
-from everstep_common.printable import printable
+from everstep_common.printable import brief
 from everstep_controller.core.events import HangJudged
 from everstep_controller.core.hangs import response
 from everstep_controller.core.jobs.lifecycle import BEGINNING
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.job import JobRecord, JobState
 
-# Of a verdict, what fits a line of `everstep why`.
-_SENTENCE_MAX = 500
 # After the first look the next one comes so soon, each further one after twice as long, and none
 # later than that.
 FIRST_PAUSE_S = 1.0
@@ -114,7 +112,7 @@ def word_of(job: JobRecord, known: Known, evidence: str) -> HangJudged:
         failure=newest.failure,
         devices=newest.devices,
     )
-    sentence = printable(newest.verdict.sentence)[:_SENTENCE_MAX]
+    sentence = brief(newest.verdict.sentence)
     if newest.verdict.kind is HangClass.NO_WAIT and known.told is not None:
         sentence = f"what was found before is no longer so: {sentence}"
     return HangJudged(job.id, job.generation.number, sentence, seen)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from everstep_common.judging.findings import Mode
-from everstep_common.reports import RANK_REPORTS, RankReport
+from everstep_common.reports import RANK_REPORTS, Phase, RankReport
 from everstep_controller.core.accounting.committed_steps import (
     CommittedStep,
     CommittedSteps,
@@ -25,10 +25,10 @@ from everstep_controller.core.events import (
     Reported,
     SettingsApplied,
 )
-from everstep_controller.core.model.job import Members
+from everstep_controller.core.model.job import MemberPhases, Members
 from everstep_controller.core.model.rank_reports import RankReports
 from everstep_controller.core.model.state import State
-from everstep_controller.journal import progress_columns
+from everstep_controller.journal import flat_nodes, progress_columns
 
 # Typed as Any: which reports there are is known only at run time.
 _REPORTED: Any = Reported
@@ -58,6 +58,8 @@ def _restored(kind: type, stored: Any) -> object:  # noqa: ANN401 - whatever sta
     """Return the value again; reports of kinds that this version does not know are left out."""
     if kind is Members:
         return Members(stored)
+    if kind is MemberPhases:
+        return MemberPhases(msgspec.convert(stored, dict[str, Phase]))
     if kind is CommittedSteps:
         return _restored_steps(stored)
     if kind is RankReports:
@@ -183,7 +185,7 @@ def decode_state(body: bytes) -> State:
         raise UnreadableError(f"snapshot: {error}") from error
 
 
-# --- settings in the words of older versions ------------------------------------------------------
+# --- what older versions wrote: settings in other words, nodes without values ---------------------
 
 # The modes of single conditions, now three lists; and the names of the drivers, now the event's.
 _MODES, _DRIVERS = "condition_modes", "isolation_drivers"
@@ -198,20 +200,20 @@ _DECIDED_WITHOUT = {
     "spare_check_interval_ns": 0,
     "stall_timeout_ns": 0,
 }
-
-
-class _WithSettings(msgspec.Struct):
-    settings: msgspec.Raw = msgspec.Raw(b"{}")
+_NOTHING = msgspec.Raw(b"{}")
 
 
 def _current_state(body: bytes) -> bytes:
-    """Return a state whose settings are in this version's words, without decoding the rest."""
-    stored = bytes(msgspec.json.decode(body, type=_WithSettings).settings)
-    settings = msgspec.json.decode(stored, type=dict[str, Any])
-    current = _current_settings(settings)
-    if not settings or current == settings:
-        return body
-    return body.replace(stored, _ENCODER.encode(current), 1)
+    """Return a state in this version's words and values, without decoding what has them."""
+    parts = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    nodes = parts.get("nodes", _NOTHING)
+    settings = msgspec.json.decode(parts.get("settings", _NOTHING), type=dict[str, Any])
+    current: dict[str, msgspec.Raw] = {}
+    if flat_nodes.are_flat(nodes):
+        current["nodes"] = msgspec.Raw(flat_nodes.nest(nodes))
+    if settings and settings != _current_settings(settings):
+        current["settings"] = msgspec.Raw(_ENCODER.encode(_current_settings(settings)))
+    return _ENCODER.encode(parts | current) if current else body
 
 
 def _current_settings_event(body: bytes) -> bytes:

@@ -187,11 +187,11 @@ def _nodes(state: State) -> Iterator[Metric]:
     )
     for node in state.nodes.values():
         states.add_metric([node.name, node.state.value], 1)
-        connected.add_metric([node.name], node.connected)
-        if node.silence.held or outage.is_among(state, node.name):
+        connected.add_metric([node.name], node.liveness.connected)
+        if node.liveness.silence.held or outage.is_among(state, node.name):
             cut_off.add_metric([node.name], 1)
-        findings.add_metric([node.name], len(node.findings))
-        for claim in node.claims:
+        findings.add_metric([node.name], len(node.health.findings))
+        for claim in node.isolation.claims:
             claims.add_metric([node.name, claim.owner], 1)
     yield from (states, claims, findings, connected, cut_off)
 

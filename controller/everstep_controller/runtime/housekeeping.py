@@ -94,7 +94,7 @@ class Housekeeping:
         replaced = [
             outbox
             for outbox, node in outboxes.items()
-            if node in nodes and nodes[node].outbox not in ("", outbox)
+            if node in nodes and nodes[node].spec.outbox not in ("", outbox)
         ]
         if replaced:
             await self._try("retention", lambda store: store.forget_outboxes(replaced))

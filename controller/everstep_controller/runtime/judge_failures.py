@@ -5,14 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from everstep_common.printable import printable
+from everstep_common.printable import brief
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import CONTROLLER, State
 
 logger = logging.getLogger(__name__)
 
-# Of an error, what fits a line of `everstep findings`.
-_WHY_MAX = 500
 # A judge that has judged another job since, and has not failed for as long, works again.
 _LASTS_NS = 600 * 10**9
 
@@ -110,7 +108,7 @@ class JudgeFailures:
     def _note(self, judge: str, why: str, job_id: str) -> None:
         self._failed = {key: one for key, one in self._failed.items() if self._counts(key[1])}
         known, now_ns = self._failed.get((judge, job_id)), self._now_ns()
-        why = printable(why)[:_WHY_MAX]
+        why = brief(why)
         since_ns = known.since_ns if known is not None else now_ns
         self._failed[judge, job_id] = _Failed(why, since_ns, now_ns)
         if known is None:

@@ -13,6 +13,8 @@ import numpy as np
 from everstep_common.compute_time import MICROSECONDS, STEP_BITS, STEPS
 from everstep_common.printable import printable
 from everstep_common.reports import RankColumns
+from everstep_controller.core.model.job import JobRecord
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.slow.analysis import SlowAnalysis
 from everstep_controller.slow.peers import Floats, Indices, Mask, Roster, row_medians
@@ -41,6 +43,13 @@ class LivePlaces:
     nodes: tuple[str, ...]
     domains: tuple[str, ...]
     ranks_per_node: int
+
+    @classmethod
+    def of(cls, job: JobRecord, nodes: Mapping[str, NodeRecord]) -> "LivePlaces":
+        """Return where the ranks of a job's generation run."""
+        members = tuple(job.generation.members)
+        domains = tuple(nodes[name].spec.domain if name in nodes else "" for name in members)
+        return cls(members, domains, job.spec.processes_per_node)
 
     @property
     def ranks(self) -> int:

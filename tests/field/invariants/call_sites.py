@@ -342,10 +342,8 @@ def _controller() -> Iterator[CallSite]:
         "the field has certificates",
     )
     broken = "a judge of ours fails only where it is broken"
-    yield CallSite(f"{c}collective_looks.look_watch", "a look at collectives broke", _N, broken)
-    yield CallSite(f"{c}hangs.end_watch", "the look at the end of a generation broke", _N, broken)
-    yield CallSite(f"{c}hangs.hang_watch", "a look at a job that stands still broke", _N, broken)
-    yield CallSite(f"{c}runtime.judge_process", "%s: %s", _N, broken)
+    yield CallSite(f"{c}inspection.inspector", "a look at the ranks of %s broke", _N, broken)
+    yield CallSite(f"{c}inspection.judge_process", "%s: %s", _N, broken)
     yield CallSite(f"{c}runtime.judge_failures", "%s failed again: %s", _N, broken)
     yield CallSite(
         *(f"{c}journal.group_commit", "the journal's thread died", _N),

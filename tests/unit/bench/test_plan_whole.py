@@ -28,7 +28,7 @@ def test_the_spare_of_the_rack_takes_the_place_and_all_others_keep_theirs(planne
     after = [start.node for start in starts]
     changed = [(old, new) for old, new in zip(before, after, strict=True) if old != new]
     assert changed == [(_LOST, "n63")]
-    domains = {name: node.domain for name, node in whole.bench.core.state.nodes.items()}
+    domains = {name: node.spec.domain for name, node in whole.bench.core.state.nodes.items()}
     assert domains["n63"] == domains[_LOST]
 
 
@@ -42,7 +42,7 @@ def test_every_rank_is_ordered_once_at_one_place(planned: Planned) -> None:
 
 def test_only_the_replicas_from_and_to_the_lost_node_go_elsewhere(planned: Planned) -> None:
     whole, before, starts = planned
-    domains = {name: node.domain for name, node in whole.bench.core.state.nodes.items()}
+    domains = {name: node.spec.domain for name, node in whole.bench.core.state.nodes.items()}
     old = replica_targets(before, domains)
     new = replica_targets([start.node for start in starts], domains)
     keeper = next(home for home, target in old.items() if target == _LOST)
@@ -56,7 +56,7 @@ def test_each_member_is_told_of_what_its_ranks_had_and_of_nothing_that_is_lost(
     planned: Planned,
 ) -> None:
     whole, before, starts = planned
-    domains = {name: node.domain for name, node in whole.bench.core.state.nodes.items()}
+    domains = {name: node.spec.domain for name, node in whole.bench.core.state.nodes.items()}
     target = replica_targets(before, domains)[_LOST]
     told = group_sources(whole.job)
     assert {source.node for source in told.of("n63")} == {target}

@@ -10,7 +10,8 @@ from everstep_controller.core.model.job import (
     Lineage,
     Members,
 )
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State, add_job
 from everstep_controller.core.vault.copies import Copy
@@ -26,7 +27,12 @@ class World:
         self.directed: list[tuple[str, Directive]] = []
         self.state = State(
             nodes={
-                name: NodeRecord(name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1")
+                name: NodeRecord(
+                    name,
+                    NodeState.HEALTHY,
+                    liveness=NodeLiveness(connected=True),
+                    spec=NodeSpec(bulk_address=f"{name}:1"),
+                )
                 for name in ("a", "b")
             }
         )
@@ -40,7 +46,6 @@ class World:
             id="train-1",
             name="train",
             spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
-            created_ns=0,
             ledger=Ledger(0),
             state=JobState.RUNNING,
             generation=Generation(generation, members=Members(["a", "b"])),

@@ -9,14 +9,14 @@ from everstep_controller.core.model.state import State
 
 def test_a_reason_is_told_once() -> None:
     lost = NodeRecord("n", NodeState.LOST, reason="its peers lost it")
-    lost.claims = [Claim("automation", "its peers lost it", 0)]
+    lost.isolation.claims = [Claim("automation", "its peers lost it", 0)]
     assert explain(lost, "") == "n is lost: its peers lost it; takes no ranks (automation)"
 
 
 def test_claims_of_others_are_told_with_their_reasons() -> None:
     node = NodeRecord("n", NodeState.HEALTHY, reason="its checks passed")
-    node.claims = [Claim("operator", "ann: new fan", 0)]
-    node.deferred = "the budget is spent"
+    node.isolation.claims = [Claim("operator", "ann: new fan", 0)]
+    node.isolation.deferred = "the budget is spent"
     assert explain(node, "ann: upgrade") == (
         "n is healthy: its checks passed; takes no ranks (operator): ann: new fan; "
         "should be isolated: the budget is spent; automation is paused: ann: upgrade"
@@ -36,7 +36,6 @@ def test_the_judgement_of_an_open_incident_is_told_until_it_is_over() -> None:
         "j-5",
         "j",
         JobSpec(uid=1, token_sha256="t", nodes_min=1, nodes_max=1),
-        created_ns=0,
         ledger=Ledger(0),
         reason="its ranks start",
     )

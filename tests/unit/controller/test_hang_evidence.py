@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from everstep_common.hangs.node_reports import NodeTold
-from everstep_controller.hangs.evidence import HangEvidence, read_told
+from everstep_controller.inspection.evidence import HangEvidence, read_told
 
 
 def _told(number: int, size: int = 10) -> list[NodeTold]:

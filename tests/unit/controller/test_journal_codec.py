@@ -1,20 +1,48 @@
 """Names and shapes under which a journal holds events."""
 
+import copy
 import json
 import random
 import zlib
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_common.judging.findings import Mode
+from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_common.judging.flapping import Flapping
+from everstep_common.reports import Phase, RanksWithoutSnapshot
 from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.core.events import EventBatch, JobProgressed, SettingsApplied
+from everstep_controller.core.model.agents import AgentIdentity, Contender
+from everstep_controller.core.model.hang import NodeHang
+from everstep_controller.core.model.incident import Strike
+from everstep_controller.core.model.injection import Injection, NodeInjections
+from everstep_controller.core.model.node import (
+    Claim,
+    Isolation,
+    JobsOfNode,
+    NodeBlame,
+    NodeHealth,
+    NodeRecord,
+    NodeSpec,
+    NodeState,
+    OpenFinding,
+    SpareCheck,
+    SwapRecord,
+)
+from everstep_controller.core.model.node_liveness import (
+    Confirmation,
+    NodeLiveness,
+    Silence,
+    StreamEnds,
+)
+from everstep_controller.core.model.pair_test import PairRecord
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
-from everstep_controller.journal import codec
+from everstep_controller.journal import codec, flat_nodes
 
 _KINDS = """
 AgentAnswered AgentLeaving ControllerStalled FindingSettled
@@ -197,3 +225,103 @@ def test_old_settings_of_another_shape_are_unreadable(settings: object) -> None:
         codec.decode_event("SettingsApplied", body)
     with pytest.raises(codec.UnreadableError, match=r"^snapshot: "):
         codec.decode_state(body)
+
+
+# --- records of nodes as they were until 2026-11-30 ----------------------------------------------
+
+# Written by the version before, with something in each field of "n9".
+_FLAT = (Path(__file__).parents[2] / "fixtures/journal/state_with_flat_nodes.json").read_bytes()
+_FOUND = OpenFinding(
+    Finding(component="gpu/0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79"), 3
+)
+_N9 = NodeRecord(
+    name="n9",
+    state=NodeState.REPAIRING,
+    since_ns=11,
+    reason="a reason",
+    spec=NodeSpec(
+        boot_id="boot",
+        outbox="n9-box",
+        agent_version="0.1.0",
+        host="h9",
+        domain="r9",
+        machine="m-9",
+        bulk_address="n9:1",
+        liveness_address="n9:2",
+    ),
+    identity=AgentIdentity(
+        "10.0.0.9", Contender("other", "10.0.0.10", 24), "next-box", 25, renamed_to="n10"
+    ),
+    liveness=NodeLiveness(
+        connected=True,
+        silent_since_ns=12,
+        answered_ns=13,
+        blocked_since_ns=17,
+        silent_to=["n0"],
+        silence=Silence(heard_ns=18, watchers=["n0"], doubt="it does not answer"),
+        confirmation=Confirmation("n9/silent/1", ["n1"], 19),
+        questions=["n2"],
+        absent=True,
+        lost_by="slurm",
+    ),
+    streams=StreamEnds([14, 15], 16, "reset"),
+    health=NodeHealth(
+        {"core gpu/0 XidFatal": _FOUND},
+        {"core gpu/0 XidFatal": Flapping()},
+        checks=20,
+        check_failed="nvml",
+        checks_failed=21,
+        checks_unanswered=22,
+    ),
+    isolation=Isolation([Claim("operator", "ann: fan", 5, draining=True)], "Xid 79", "2 of 2", 23),
+    blame=NodeBlame("ranks died", [Strike(26, "j", "it died")], [NodeHang(27, "j-1", (0,))]),
+    jobs=JobsOfNode(["j-1"], {"j": "no room"}, {"j-1": RanksWithoutSnapshot(1, 1, 2)}),
+    injections=NodeInjections(
+        {"n9/inject/1": Injection("n9/inject/1", "stop", 28, "ann", "", 29)}, ordered=30
+    ),
+    swap=SwapRecord("a plan", 31, 32),
+    spare_check=SpareCheck(passed_ns=33),
+    pair=PairRecord(count=34),
+)
+
+
+def test_a_snapshot_with_flat_records_of_nodes_is_read_into_their_values() -> None:
+    state = codec.decode_state(_FLAT)
+    assert state.nodes["n9"] == _N9
+    assert [claim.owner for claim in state.nodes["n2"].isolation.claims] == ["automation"]
+    assert state.nodes["n1"].draining
+    assert state.index.isolated == ["n2"]
+    assert state.paused == {"nodes": '"nodes":{'}
+    assert codec.decode_state(codec.encode(state)) == state
+
+
+def test_a_job_is_read_without_what_two_fields_said() -> None:
+    written, job = json.loads(_FLAT)["jobs"]["j-9"], codec.decode_state(_FLAT).jobs["j-9"]
+    assert job.created_ns == written["created_ns"]
+    counts = written["generation"]["phase_counts"]
+    assert {one.value: job.generation.phases.count(one) for one in Phase} == counts
+    now = json.loads(codec.encode(State(jobs={"j": job})))["jobs"]["j"]
+    assert "created_ns" not in now
+    assert now["generation"]["phases"] == written["generation"]["phases"]
+    assert "phase_counts" not in now["generation"]
+    assert copy.deepcopy(job) == job
+
+
+def test_each_field_of_a_flat_record_has_one_place_in_a_value() -> None:
+    old = json.loads(_FLAT)["nodes"]["n9"]
+    values = json.loads(codec.encode(codec.decode_state(_FLAT)))["nodes"]["n9"]
+    places = set(flat_nodes.PLACES.values())
+    assert len(places) == len(flat_nodes.PLACES)
+    assert {flat_nodes.PLACES.get(name, ("", name)) for name in old} == {
+        *places,
+        *(("", name) for name in values.keys() - {value for value, _ in places}),
+    }
+    assert {
+        (value, name) for value in {value for value, _ in places} for name in values[value]
+    } == (places)
+
+
+@pytest.mark.parametrize("nodes", [3, [], {"n": 3}, {"n": {"claims": 3}}, {"n": {"jobs": {}}}])
+def test_records_of_nodes_of_another_shape_are_unreadable(nodes: object) -> None:
+    with pytest.raises(codec.UnreadableError, match=r"^snapshot: "):
+        codec.decode_state(json.dumps({"nodes": nodes}).encode())

@@ -1,5 +1,7 @@
 """Lists of nodes: which are selected, in which order, page by page, and all of them in numbers."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from everstep_common.judging.findings import Finding, Severity
 from everstep_controller.api.admin.errors import UnknownNameError, UnusableRequestError
 from everstep_controller.api.admin.node_list import ORDERS, STATES, list_nodes
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState, OpenFinding
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.state import State
 from everstep_proto.generated import admin_pb2
 
@@ -23,16 +26,18 @@ def fleet() -> State:
     """Return seven nodes: three simply healthy, and one of each other kind."""
     state = State()
     for number in range(1, 8):
-        node = NodeRecord(f"n{number}", NodeState.HEALTHY, since_ns=number, connected=True)
-        node.domain = "left" if number % 2 else "right"
+        node = NodeRecord(
+            f"n{number}", NodeState.HEALTHY, since_ns=number, liveness=NodeLiveness(connected=True)
+        )
+        node.spec = replace(node.spec, domain="left" if number % 2 else "right")
         state.nodes[node.name] = node
     nodes = state.nodes
-    nodes["n3"].claims.append(Claim("operator", "fans", 1))
-    nodes["n4"].state, nodes["n4"].connected = NodeState.LOST, False
-    nodes["n4"].findings = {"a": _finding("XidFatal"), "b": _finding("LinkDown")}
-    nodes["n5"].silence.doubt = "it does not answer"
-    nodes["n6"].connected = False
-    nodes["n7"].findings = {"a": _finding("XidFatal")}
+    nodes["n3"].isolation.claims.append(Claim("operator", "fans", 1))
+    nodes["n4"].state, nodes["n4"].liveness.connected = NodeState.LOST, False
+    nodes["n4"].health.findings = {"a": _finding("XidFatal"), "b": _finding("LinkDown")}
+    nodes["n5"].liveness.silence.doubt = "it does not answer"
+    nodes["n6"].liveness.connected = False
+    nodes["n7"].health.findings = {"a": _finding("XidFatal")}
     return state
 
 
@@ -132,7 +137,7 @@ def test_a_summary_alone_has_no_nodes() -> None:
 
 def test_what_is_only_information_counts_for_no_node_and_is_still_found_by_its_name() -> None:
     state = fleet()
-    state.nodes["n1"].findings = {"a": _finding("JobOutOfMemory", Severity.INFO)}
+    state.nodes["n1"].health.findings = {"a": _finding("JobOutOfMemory", Severity.INFO)}
     reply = list_nodes(state, Request())
     assert {one.node: one.findings for one in reply.nodes}["n1"] == 0
     assert "JobOutOfMemory" not in {one.name for one in reply.summary.findings}

@@ -7,6 +7,7 @@ from everstep_controller.api.fleet.to_agent import DirectedJob, spare_preload
 from everstep_controller.api.fleet.vault_reports import changed, vault_report
 from everstep_controller.core.model.job import JobRecord, JobState, Launcher
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.vault.messages import NodeHoldings
 from everstep_controller.runtime.vault_service import SparePreloads
 from everstep_proto.generated import fleet_pb2
@@ -112,7 +113,9 @@ class PreloadWorld(World):
 
 def test_members_are_not_told_spares_are_and_without_any_snapshot() -> None:
     world = PreloadWorld()
-    world.state.nodes["c"] = NodeRecord("c", NodeState.HEALTHY, connected=True)
+    world.state.nodes["c"] = NodeRecord(
+        "c", NodeState.HEALTHY, liveness=NodeLiveness(connected=True)
+    )
     world.job.launchers = {name: Launcher(1, 0) for name in ("a", "b", "c")}
     world.service.report("train", "a", NodeHoldings({}, 0, preload=_PRELOAD))
     world.service.job_changed("train")

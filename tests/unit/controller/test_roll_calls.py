@@ -7,14 +7,18 @@ from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.actions import CallRoll
 from everstep_controller.core.events import Event, RollCalled
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.state import State
 
 _CALL = CallRoll(id="roll/7", reason="n4 is silent", expected=5, timeout_ns=3_600_000_000_000)
 
 
 def _state() -> State:
-    nodes = {f"n{number}": NodeRecord(f"n{number}", connected=True) for number in range(5)}
-    nodes["n4"].connected = False
+    nodes = {
+        f"n{number}": NodeRecord(f"n{number}", liveness=NodeLiveness(connected=True))
+        for number in range(5)
+    }
+    nodes["n4"].liveness.connected = False
     nodes["n3"].state = NodeState.MAINTENANCE
     return State(nodes=nodes)
 

@@ -5,7 +5,14 @@ from dataclasses import replace
 from everstep_common.reports import Phase, Turnover
 from everstep_controller.api.admin.messages.snapshot_messages import cadence, copy, snapshots
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.job import Generation, JobRecord, JobSpec, JobState, Lineage
+from everstep_controller.core.model.job import (
+    Generation,
+    JobRecord,
+    JobSpec,
+    JobState,
+    Lineage,
+    MemberPhases,
+)
 from everstep_controller.core.vault.copies import Copy, Tier
 from everstep_controller.core.vault.snapshot_table import (
     SnapshotNumbers,
@@ -47,7 +54,6 @@ def _job(state: JobState = JobState.RUNNING) -> JobRecord:
         id="train-1",
         name="train",
         spec=JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=1, processes_per_node=2),
-        created_ns=0,
         ledger=Ledger(0),
         state=state,
         generation=Generation(3),
@@ -129,7 +135,7 @@ def test_a_single_copy_tells_its_tier() -> None:
 
 def _of_script(*phases: Phase, steps: int = 3) -> JobRecord:
     job = _job()
-    job.generation.phase_counts = dict.fromkeys(phases, 1)
+    job.generation.phases = MemberPhases({f"n{at}": phase for at, phase in enumerate(phases)})
     job.ledger.step_count = steps
     return job
 

@@ -9,7 +9,7 @@ from everstep_cli.views.nodes import node_sheet
 from everstep_controller.api.admin.messages.fleet_messages import node_detail
 from everstep_controller.api.fleet.from_agent import node_connected
 from everstep_controller.core.events import NodeConnected
-from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.node import NodeRecord, NodeSpec
 from everstep_controller.core.model.state import State
 from everstep_controller.journal import codec
 from everstep_proto.generated import fleet_pb2
@@ -67,7 +67,7 @@ def test_a_journal_of_a_version_without_topology_is_read() -> None:
 
 
 def test_an_operator_sees_which_link_is_near_to_which_accelerator() -> None:
-    record = NodeRecord("node-1", inventory=node_connected(_hello(), 0).inventory)
+    record = NodeRecord("node-1", spec=NodeSpec(inventory=node_connected(_hello(), 0).inventory))
     screen = io.StringIO()
     console = Console(file=screen, width=160, highlight=False)
     for part in node_sheet(node_detail(State(), record, None, ()), 0):

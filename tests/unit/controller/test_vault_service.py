@@ -23,7 +23,8 @@ from everstep_controller.core.model.job import (
     Lineage,
     Members,
 )
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence, StepKey
 from everstep_controller.core.model.state import State, add_job, remove_job
 from everstep_controller.core.vault.copies import Copy, Tier
@@ -49,14 +50,16 @@ class World:
     def __post_init__(self) -> None:
         for name in ("a", "b"):
             self.state.nodes[name] = NodeRecord(
-                name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
+                name,
+                NodeState.HEALTHY,
+                liveness=NodeLiveness(connected=True),
+                spec=NodeSpec(bulk_address=f"{name}:1", domain=name),
             )
         self.state.names["train"] = "train-1"
         job = JobRecord(
             id="train-1",
             name="train",
             spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
-            created_ns=0,
             ledger=Ledger(0),
             state=JobState.RUNNING,
             generation=Generation(1, members=Members(["a", "b"])),
@@ -225,7 +228,10 @@ def test_a_node_that_is_short_of_memory_keeps_the_replicas_of_one_member() -> No
     world = World()
     for name, domain in (("a", "rack-1"), ("b", "rack-1"), ("c", "rack-2")):
         world.state.nodes[name] = NodeRecord(
-            name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=domain
+            name,
+            NodeState.HEALTHY,
+            liveness=NodeLiveness(connected=True),
+            spec=NodeSpec(bulk_address=f"{name}:1", domain=domain),
         )
     world.state.newest("train").generation.members = Members(["a", "b", "c"])
 
@@ -292,7 +298,12 @@ def test_a_lost_holder_is_not_waited_for_and_not_used() -> None:
 
 def test_after_a_restart_every_old_holder_must_have_reported() -> None:
     world = World()
-    world.state.nodes["c"] = NodeRecord("c", NodeState.HEALTHY, connected=True, bulk_address="c:1")
+    world.state.nodes["c"] = NodeRecord(
+        "c",
+        NodeState.HEALTHY,
+        liveness=NodeLiveness(connected=True),
+        spec=NodeSpec(bulk_address="c:1"),
+    )
     world.report("a", (0, 5), (1, 5), settled=1)
     world.report("b", settled=1)
     world.events.clear()
@@ -437,7 +448,7 @@ def test_a_breakpoint_is_written_though_a_lost_node_took_second_copies_with_it()
     world = _stored_world()
     job = world.state.newest("train")
     job.state, job.ending.closing = JobState.CLOSING, "ended by its user on b"
-    world.state.nodes["b"].connected = False
+    world.state.nodes["b"].liveness.connected = False
     world.service.forget_node("b")
     world.report("a", (0, 5), (1, 5), (0, 7), (1, 7), settled=1)
     directive = world.directives["a"]

@@ -28,7 +28,7 @@ class LoopingStory(Story):
         self.tell(events.ControllerStarted("0.1.0"), 0)
         end_ns = self.now_ns + int(seconds * S)
         for node in [one for one in self.core.state.nodes if one not in self.dead]:
-            jobs = [self.core.state.jobs[job] for job in self.core.state.nodes[node].jobs]
+            jobs = [self.core.state.jobs[job] for job in self.core.state.nodes[node].jobs.ids]
             told = (
                 JobOnNode(one.name, 1, launcher=True, job_id=one.id, planned_generation=1)
                 for one in jobs
@@ -92,5 +92,5 @@ def test_a_start_long_after_another_one_waits_for_all_agents_anew() -> None:
     story.live(1000)
     story.now_ns += 1000 * S
     story.tell(events.ControllerStarted("0.1.0"))
-    expected = {node.silence.expected_until_ns for node in story.core.state.nodes.values()}
+    expected = {node.liveness.silence.expected_until_ns for node in story.core.state.nodes.values()}
     assert expected == {story.now_ns + 120 * S}

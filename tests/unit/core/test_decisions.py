@@ -72,7 +72,7 @@ class Story:
                     )
                 )
         known = self.core.state.nodes.get(node)
-        if known is not None and known.outbox == outbox:
+        if known is not None and known.spec.outbox == outbox:
             self.terms[outbox] = self.core.state.term
 
     def lose(self, node: str) -> list[actions.Action]:
@@ -104,7 +104,7 @@ class Story:
         return open_incident(self.core.state, self.core.state.newest("j"))
 
     def owners(self, node: str) -> list[str]:
-        return [claim.owner for claim in self.core.state.nodes[node].claims]
+        return [claim.owner for claim in self.core.state.nodes[node].isolation.claims]
 
     def join(self, node: str, *, token: str = "t", uid: int = 1) -> list[actions.Action]:
         return self.tell(
@@ -497,7 +497,7 @@ def test_a_suspect_that_an_operator_calls_good_is_healthy_at_once() -> None:
     assert story.state("n0") is NodeState.SUSPECT
     story.tell(events.OperatorReleased("n0", "ops", "GPU was reset"))
     assert story.state("n0") is NodeState.HEALTHY
-    assert not story.core.state.nodes["n0"].deferred
+    assert not story.core.state.nodes["n0"].isolation.deferred
 
 
 def test_a_release_bears_the_fatal_findings_that_it_names_and_no_others() -> None:
@@ -547,7 +547,7 @@ def test_why_a_node_is_healthy_again_stays_true_whatever_is_only_observed() -> N
     )
     node = story.core.state.nodes["n0"]
     assert node.state is NodeState.HEALTHY
-    assert len(node.findings) == 1
+    assert len(node.health.findings) == 1
     assert node.reason == "Slow of gpu/1 is over: no open finding counts against it"
 
 

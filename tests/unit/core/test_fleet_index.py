@@ -15,11 +15,14 @@ from everstep_controller.core.model.node import (
     OPERATOR,
     Claim,
     FindingOwner,
+    Isolation,
+    NodeHealth,
     NodeRecord,
+    NodeSpec,
     NodeState,
     OpenFinding,
-    Silence,
 )
+from everstep_controller.core.model.node_liveness import NodeLiveness, Silence, StreamEnds
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State, add_job, remove_job
 from everstep_controller.journal.codec import decode_state, encode
@@ -74,19 +77,22 @@ def _records(draw: st.DrawFn) -> NodeRecord:
     return NodeRecord(
         draw(st.sampled_from(("n0", "n1", "n2", "n3"))),
         draw(st.sampled_from(NodeState)),
-        claims=_claims(draw),
-        findings=_findings(draw),
-        connected=draw(booleans),
-        silent_since_ns=draw(st.integers(0, 1)),
-        flaps_since_ns=draw(st.integers(0, 1)),
-        silent_to=draw(st.sampled_from(([], ["n9"]))),
-        silence=Silence(held=draw(words), doubt=draw(words)),
-        deferred=draw(words),
-        machine=draw(st.sampled_from(("", _MACHINE, "m-1"))),
-        domain=draw(st.sampled_from(("", "r0", "r1"))),
-        liveness_address=draw(words),
-        absent=draw(booleans),
-        lost_by=draw(words),
+        isolation=Isolation(claims=_claims(draw), deferred=draw(words)),
+        health=NodeHealth(findings=_findings(draw)),
+        liveness=NodeLiveness(
+            connected=draw(booleans),
+            silent_since_ns=draw(st.integers(0, 1)),
+            silent_to=draw(st.sampled_from(([], ["n9"]))),
+            silence=Silence(held=draw(words), doubt=draw(words)),
+            absent=draw(booleans),
+            lost_by=draw(words),
+        ),
+        streams=StreamEnds(flaps_since_ns=draw(st.integers(0, 1))),
+        spec=NodeSpec(
+            machine=draw(st.sampled_from(("", _MACHINE, "m-1"))),
+            domain=draw(st.sampled_from(("", "r0", "r1"))),
+            liveness_address=draw(words),
+        ),
     )
 
 
@@ -115,13 +121,13 @@ def test_each_list_is_of_those_nodes_in_the_order_of_names(records: list[NodeRec
         return [name for name in known if wanted(nodes[name])]
 
     def heard(node: NodeRecord) -> bool:
-        return node.connected and not node.silent_to and not node.doubtful
+        return node.liveness.connected and not node.liveness.silent_to and not node.doubtful
 
     def expected(node: NodeRecord) -> bool:
         return not node.gone and node.state is not NodeState.MAINTENANCE
 
     def present(node: NodeRecord) -> bool:
-        return not node.gone and bool(node.liveness_address)
+        return not node.gone and bool(node.spec.liveness_address)
 
     for groups, wanted in (
         (index.heard, heard),
@@ -129,21 +135,22 @@ def test_each_list_is_of_those_nodes_in_the_order_of_names(records: list[NodeRec
         (index.present, present),
     ):
         found = of(wanted)
-        domains = sorted({nodes[name].domain for name in found})
+        domains = sorted({nodes[name].spec.domain for name in found})
         assert list(groups) == [
-            (domain, [name for name in found if nodes[name].domain == domain]) for domain in domains
+            (domain, [name for name in found if nodes[name].spec.domain == domain])
+            for domain in domains
         ]
         assert (groups.keys, groups.total) == (domains, len(found))
-    assert index.silent == of(lambda node: expected(node) and node.silent_since_ns > 0)
+    assert index.silent == of(lambda node: expected(node) and node.liveness.silent_since_ns > 0)
     assert index.draining == of(lambda node: node.draining)
-    assert index.deferred == of(lambda node: bool(node.deferred))
-    assert index.flapping == of(lambda node: node.flaps_since_ns > 0)
+    assert index.deferred == of(lambda node: bool(node.isolation.deferred))
+    assert index.flapping == of(lambda node: node.streams.flaps_since_ns > 0)
     assert index.on_its_machine == list(index.machines.of(_MACHINE))
 
 
 def _job(number: int, name: str) -> JobRecord:
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=1, processes_per_node=1)
-    return JobRecord(id=f"{name}-{number}", name=name, spec=spec, created_ns=0, ledger=Ledger(0))
+    return JobRecord(id=f"{name}-{number}", name=name, spec=spec, ledger=Ledger(0))
 
 
 @given(st.lists(st.integers(0, 5)))

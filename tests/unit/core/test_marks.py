@@ -12,7 +12,7 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.dispatch.reconcile import reconcile
 from everstep_controller.core.jobs import membership
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.node import Confirmation
+from everstep_controller.core.model.node_liveness import Confirmation
 from everstep_controller.core.model.state import State, jobs_involving, jobs_of_node
 from everstep_controller.core.nodes.lifecycle import check_order
 from everstep_controller.core.recovery import blame
@@ -119,7 +119,7 @@ class Fleet(Story):
             self._check(node)
         elif self.random.random() < 0.3:
             self._peers(node)
-        elif self.core.state.nodes[node].connected:
+        elif self.core.state.nodes[node].liveness.connected:
             self.tell(events.NodeDisconnected(node))
         else:
             self.connect(node, boot=self.random.choice("12"), jobs=self.random.choice((known, ())))
@@ -135,7 +135,7 @@ class Fleet(Story):
     def _peers(self, node: str) -> None:
         other = self.random.choice(self.nodes)
         self.tell(events.PeerReported(other, node, self.random.random() < 0.7))
-        waiting = self.core.state.nodes[node].confirmation
+        waiting = self.core.state.nodes[node].liveness.confirmation
         for peer in waiting.asked if waiting is not None else ():
             alive = self.random.random() < 0.5
             self.tell(events.PeerJudged(peer, node, waiting.id if waiting else "", alive))
@@ -216,8 +216,10 @@ def test_whatever_happens_no_job_is_missed(seed: int) -> None:
 def _check_questions(state: State) -> None:
     """Compare what nodes were asked about with who waits for their answers."""
     for node in state.nodes.values():
-        asked = [n.name for n in state.nodes.values() if _is_asked(node.name, n.confirmation)]
-        assert sorted(node.questions) == sorted(asked)
+        asked = [
+            n.name for n in state.nodes.values() if _is_asked(node.name, n.liveness.confirmation)
+        ]
+        assert sorted(node.liveness.questions) == sorted(asked)
 
 
 def _is_asked(node: str, waiting: Confirmation | None) -> bool:

@@ -51,7 +51,7 @@ def _decided(state: State) -> dict[str, object]:
     found: dict[str, object] = {
         f"node {node.name}": (
             node.state,
-            [(c.since_ns, c.draining) for c in node.claims if c.owner in automatic],
+            [(c.since_ns, c.draining) for c in node.isolation.claims if c.owner in automatic],
         )
         for node in state.nodes.values()
     }

@@ -97,7 +97,7 @@ def watched() -> Watched:
 
 def test_a_silence_concerns_the_node_who_told_of_it_and_who_is_asked(watched: Watched) -> None:
     looked_at = watched.looked_at(events.PeerReported("n101", "n100", True, 3 * S))
-    waiting = watched.nodes["n100"].confirmation
+    waiting = watched.nodes["n100"].liveness.confirmation
     assert waiting is not None
     assert set(looked_at) <= {"n100", *waiting.asked}
     answers = [events.PeerJudged(node, "n100", waiting.id, False) for node in waiting.asked]
@@ -110,12 +110,12 @@ def test_a_silence_concerns_the_node_who_told_of_it_and_who_is_asked(watched: Wa
 
 def test_a_stream_that_stays_closed_concerns_its_node_and_who_is_asked(watched: Watched) -> None:
     watched.looked_at(events.NodeDisconnected("n100"))
-    waiting = watched.nodes["n100"].confirmation
+    waiting = watched.nodes["n100"].liveness.confirmation
     assert waiting is not None
     watched.now_ns += 200 * S
     for kind in (TimerKind.CONFIRM, TimerKind.SILENCE):
         looked_at = watched.looked_at(events.TimerDue(f"{kind}/n100"))
-        again = watched.nodes["n100"].confirmation
+        again = watched.nodes["n100"].liveness.confirmation
         assert set(looked_at) <= {"n100", *waiting.asked, *(again.asked if again else ())}
     assert watched.nodes["n100"].doubtful
 
@@ -128,7 +128,7 @@ def test_a_node_that_is_isolated_within_a_budget_is_alone_looked_at(watched: Wat
 
 def test_a_node_that_connects_is_told_its_own_orders_alone(watched: Watched) -> None:
     watched.tell(events.PeerReported("n101", "n100", True))
-    waiting = watched.nodes["n100"].confirmation
+    waiting = watched.nodes["n100"].liveness.confirmation
     assert waiting is not None
     asked = waiting.asked[0]
     hello = events.NodeConnected(

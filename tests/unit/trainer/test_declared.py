@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from everstep.launch.hangs.rank_pages import RankFacts, RankPages
+from everstep.launch.inspection.rank_pages import RankFacts, RankPages
 from everstep.rank.declared import DeclaredProgress
 from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.run import Run

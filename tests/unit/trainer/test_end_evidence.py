@@ -4,10 +4,10 @@ import os
 import selectors
 from pathlib import Path
 
-from everstep.launch.hangs.end_evidence import EndEvidence, EvidencePlaces, with_ending
-from everstep.launch.hangs.look_service import LookService
-from everstep.launch.hangs.sources.dump_files import fresh_dumps, report_of_files
-from everstep.launch.hangs.sources.ras_client import RasUse
+from everstep.launch.inspection.end_evidence import EndEvidence, EvidencePlaces, with_ending
+from everstep.launch.inspection.look_service import LookService
+from everstep.launch.inspection.sources.dump_files import fresh_dumps, report_of_files
+from everstep.launch.inspection.sources.ras_client import RasUse
 from everstep_common.hangs.reports.rank_report import (
     EvidenceSource,
     GroupReport,

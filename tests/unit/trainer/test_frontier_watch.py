@@ -10,8 +10,8 @@ from types import FrameType
 
 import pytest
 
-from everstep.launch.hangs.frontier_judge import FrontierJudge, NoProgressVerdict
-from everstep.launch.hangs.rank_pages import Frontier, RankFacts, RankPages, rank_facts
+from everstep.launch.inspection.frontier_judge import FrontierJudge, NoProgressVerdict
+from everstep.launch.inspection.rank_pages import Frontier, RankFacts, RankPages, rank_facts
 from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.rank.interpreter.everstep_frontier_watch import (
     WARM_MOVES,

@@ -4,7 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.sources.gil_wait import GilWaits, ThreadLook, thread_look, waits_for_gil
+from everstep.launch.inspection.sources.gil_wait import (
+    GilWaits,
+    ThreadLook,
+    thread_look,
+    waits_for_gil,
+)
 
 _S = 10**9
 _FUTEX = "202"

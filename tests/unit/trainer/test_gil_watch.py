@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.look_service import rank_asked
-from everstep.launch.hangs.rank_pages import RankFacts
-from everstep.launch.hangs.rank_watch import RankWatch
+from everstep.launch.inspection.look_service import rank_asked
+from everstep.launch.inspection.rank_pages import RankFacts
+from everstep.launch.inspection.rank_watch import RankWatch
 from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.rank.interpreter.everstep_frontier_watch import FrontierWatch
 from everstep.rank.interpreter.everstep_gil_watch import GilWatch

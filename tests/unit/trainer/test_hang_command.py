@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from everstep.hang_command import in_words, local_ranks, main
-from everstep.launch.hangs.rank_files import RankFiles
+from everstep.launch.inspection.rank_files import RankFiles
 from everstep_common.hangs.command import main as judge_folder
 from everstep_common.hangs.reports.rank_report import (
     Blind,

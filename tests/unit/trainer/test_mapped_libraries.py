@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.sources.libraries import libraries, mapped, version, with_machine
+from everstep.launch.inspection.sources.libraries import libraries, mapped, version, with_machine
 from everstep_common.hangs.judging.known_software import TABLE
 from everstep_common.hangs.reports.rank_report import Library
 

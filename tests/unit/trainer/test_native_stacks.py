@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from everstep.launch.hangs.sources.native_stacks import libraries_on_stack, nearest
+from everstep.launch.inspection.sources.native_stacks import libraries_on_stack, nearest
 
 _CODE = {0x1000: "libc.so.6", 0x2000: "libstdc++.so.6.0.30", 0x3000: "libtorch_cpu.so"}
 

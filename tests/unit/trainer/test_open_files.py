@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.sources.open_files import (
+from everstep.launch.inspection.sources.open_files import (
     WaitedFile,
     address_of,
     open_devices,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.sources.process_look import (
+from everstep.launch.inspection.sources.process_look import (
     GoneError,
     ProcessLook,
     cpu_percent,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.sources.python_stacks import (
+from everstep.launch.inspection.sources.python_stacks import (
     frame_text,
     main_stack,
     py_spy_stack,

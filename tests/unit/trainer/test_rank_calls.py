@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.launch.hangs.rank_pages import RankPages
-from everstep.launch.hangs.sources.rank_calls import calls_in, noted_calls
+from everstep.launch.inspection.rank_pages import RankPages
+from everstep.launch.inspection.sources.rank_calls import calls_in, noted_calls
 from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.rank.interpreter.everstep_rank_calls import RankCalls, wrap
 

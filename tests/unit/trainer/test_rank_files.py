@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep.launch.hangs.rank_files import (
+from everstep.launch.inspection.rank_files import (
     ListedRank,
     Marker,
     RankFiles,

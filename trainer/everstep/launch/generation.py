@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from everstep.launch.free_port import FreePort
-from everstep.launch.hangs.rank_watch import RankWatch
+from everstep.launch.inspection.rank_watch import RankWatch
 from everstep.launch.output.output_reports import OutputReports
 from everstep.launch.output.terminal import Terminal
 from everstep.launch.processes.memory_kills import MemoryKills

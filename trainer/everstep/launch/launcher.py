@@ -14,12 +14,11 @@ from pathlib import Path
 from everstep.launch.agent_wait import nobody_answers, waits_for_agent, why_expected
 from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
-from everstep.launch.hangs.end_evidence import EndEvidence, EvidencePlaces
-from everstep.launch.hangs.inspected import inspected
-from everstep.launch.hangs.look_service import LookService
-from everstep.launch.hangs.question import Answer
-from everstep.launch.hangs.rank_files import RankFiles, rank_notes
-from everstep.launch.hangs.recent_looks import RecentLooks
+from everstep.launch.inspection.end_evidence import EndEvidence, EvidencePlaces
+from everstep.launch.inspection.inspected import inspected
+from everstep.launch.inspection.look_service import LookService
+from everstep.launch.inspection.question import Answer
+from everstep.launch.inspection.rank_files import RankFiles, rank_notes
 from everstep.launch.link import LaunchLink, not_understood
 from everstep.launch.membership import LeaveRequest, join_message
 from everstep.launch.output.terminal import Terminal
@@ -88,9 +87,6 @@ class Launcher:
             lambda rank: self._generation.watch.facts(rank),
             lambda: self._generation.ending(),
         )
-        self._recent = RecentLooks(
-            self._selector, files.folder if files else None, lambda: self._workers.running()
-        )
         self._workers = Workers(self._selector, self._rank_ended, self._other_pids)
         places = EvidencePlaces.of(files.folder if files else None, environ, options.ras)
         self._evidence = EndEvidence(self._selector, self._looks, places, monotonic)
@@ -116,8 +112,7 @@ class Launcher:
 
     def _other_pids(self) -> set[int]:
         """Return the processes that are ours, and no ranks."""
-        readers = self._looks.pids() | self._recent.pids() | self._evidence.pids()
-        return self._standbys.pids() | readers
+        return self._standbys.pids() | self._looks.pids() | self._evidence.pids()
 
     def run(self) -> int:
         """Return the exit code when the job is over or its user has had enough."""
@@ -131,7 +126,6 @@ class Launcher:
             self._workers.signal_groups(signal.SIGKILL)
             self._standbys.close()
             self._looks.close()
-            self._recent.close()
             self._evidence.close()
             self._link.drop()
         for line in filter(None, (*self._last_words, self._leaving.last_words())):
@@ -164,7 +158,6 @@ class Launcher:
             self._generation.steps.advance()
             self._generation.output.advance()
             self._looks.advance()
-            self._recent.advance()
             self._evidence.advance()
             self._generation.watch.advance(self._generation.steps.of_ranks)
             if self._exit_code is None:
@@ -212,7 +205,7 @@ class Launcher:
 
     def _wait_s(self) -> float | None:
         waits = [self._generation.steps.due_in_s(), self._generation.output.due_in_s()]
-        waits += [self._looks.due_in_s(), self._recent.due_in_s(), self._evidence.due_in_s()]
+        waits += [self._looks.due_in_s(), self._evidence.due_in_s()]
         waits.append(self._generation.watch.due_in_s())
         if self._exit_code is None:
             waits += [self._link.due_in_s(), self._words.due_in_s()]
@@ -269,7 +262,7 @@ class Launcher:
         if isinstance(asked, InspectEnd):
             self._evidence.answer(asked.generation, tell)
         elif isinstance(asked, InspectRecent):
-            self._recent.ask(tell)
+            self._looks.ask_recent(tell)
         else:
             self._looks.ask(tell, patient=isinstance(asked, InspectPatiently))
 

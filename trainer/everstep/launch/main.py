@@ -9,7 +9,7 @@ from pathlib import Path
 
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import LaunchOptions, parse_options
-from everstep.launch.hangs.rank_files import rank_files
+from everstep.launch.inspection.rank_files import rank_files
 from everstep.launch.job_token import TokenError, job_token
 from everstep.launch.launcher import Launcher
 from everstep.launch.output.terminal import Terminal

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 # How long the last messages of dead processes are awaited: they were sent before the death, but a
 # connection that waits for a slot reads them late.
 _DRAIN_S = 0.1
-# How long a launcher looks at ranks before it stops them (everstep.launch.hangs.reading).
+# How long a launcher looks at ranks before it stops them (everstep.launch.inspection.reading).
 _LOOK_S = 2.0
 
 

@@ -6,7 +6,8 @@ from everstep_common.reports import InjectionState
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, node_named
 from everstep_controller.core.actions import Inject
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered
-from everstep_controller.core.model.node import Injection, NodeRecord
+from everstep_controller.core.model.injection import Injection
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
@@ -26,7 +27,7 @@ class InjectionOperations:
 
     def list(self, name: str) -> admin_pb2.InjectionsReply:
         """Return what is and lately was injected into a node."""
-        injections = self._node(name).injections.values()
+        injections = self._node(name).injections.by_id.values()
         return admin_pb2.InjectionsReply(injections=[_line(one) for one in injections])
 
     async def inject(self, request: admin_pb2.InjectRequest) -> admin_pb2.InjectionLine:
@@ -52,11 +53,11 @@ class InjectionOperations:
     async def clear(self, name: str, injection: str, operator: str) -> admin_pb2.InjectionsReply:
         """Order the end of an injection, of all for an empty id."""
         node = self._node(name)
-        if injection and injection not in node.injections:
+        if injection and injection not in node.injections.by_id:
             raise UnknownNameError(f"no injection {injection!r} on {name}")
         await self._runtime.submit(InjectionCleared(name, injection, operator))
         node = self._node(name)
-        if node.connected:
+        if node.liveness.connected:
             # All at once: each waits for the same agent.
             waits = [self._settled(name, one.id, over=True) for one in _clearing(node)]
             await asyncio.gather(*waits)
@@ -69,7 +70,7 @@ class InjectionOperations:
         """
         due = asyncio.get_running_loop().time() + _ANSWER_S
         while True:
-            found = self._node(node).injections.get(injection)
+            found = self._node(node).injections.by_id.get(injection)
             if found is None:
                 raise UnknownNameError(f"no injection {injection!r} on {node} any more")
             waiting = not found.over if over else found.state is InjectionState.ORDERED
@@ -83,7 +84,7 @@ class InjectionOperations:
 
 def _problem(node: NodeRecord, request: admin_pb2.InjectRequest) -> str:
     """Return why this cannot be ordered; empty when it can."""
-    if not node.connected:
+    if not node.liveness.connected:
         return f"{node.name} is not connected; 'everstep why {node.name}' tells since when"
     if not 0 < request.duration_ns <= DURATION_NS_MAX:
         return "an injection lasts for more than nothing and at most an hour; give --for 60s"
@@ -93,7 +94,7 @@ def _problem(node: NodeRecord, request: admin_pb2.InjectRequest) -> str:
 
 
 def _clearing(node: NodeRecord) -> list[Injection]:
-    return [one for one in node.injections.values() if one.clearing]
+    return [one for one in node.injections.by_id.values() if one.clearing]
 
 
 def _line(injection: Injection) -> admin_pb2.InjectionLine:

@@ -31,13 +31,13 @@ _BADNESS = {state: place for place, state in enumerate(_WORST_FIRST)}
 
 
 def _away(node: NodeRecord) -> bool:
-    return not node.connected and node.state is not NodeState.LOST
+    return not node.liveness.connected and node.state is not NodeState.LOST
 
 
 # What a node can be beside its state, as people ask for it.
 _QUALITIES: Mapping[str, Callable[[NodeRecord], bool]] = MappingProxyType(
     {
-        "claimed": lambda node: bool(node.claims),
+        "claimed": lambda node: bool(node.isolation.claims),
         "doubtful": lambda node: node.doubtful,
         "away": _away,
     }
@@ -49,7 +49,7 @@ ORDERS: Mapping[str, Callable[[NodeRecord], Key]] = MappingProxyType(
         "state": lambda node: (_BADNESS[node.state], node.name),
         "since": lambda node: (-node.since_ns, node.name),
         "findings": lambda node: (-len(messages.troubling(node)), node.name),
-        "domain": lambda node: (node.domain, node.name),
+        "domain": lambda node: (node.spec.domain, node.name),
     }
 )
 
@@ -74,9 +74,9 @@ def troubled(node: NodeRecord) -> bool:
     """Return whether a node is not simply healthy."""
     return (
         node.state is not NodeState.HEALTHY
-        or bool(node.claims)
+        or bool(node.isolation.claims)
         or node.doubtful
-        or not node.connected
+        or not node.liveness.connected
     )
 
 
@@ -93,7 +93,7 @@ def _selected(state: State, request: admin_pb2.ListNodesRequest) -> Iterator[Nod
     for node in nodes:
         if (
             (not states or _is_one_of(node, states))
-            and (not domains or node.domain in domains)
+            and (not domains or node.spec.domain in domains)
             and (not conditions or not conditions.isdisjoint(_conditions(node)))
         ):
             yield node
@@ -106,7 +106,7 @@ def _is_one_of(node: NodeRecord, states: frozenset[str]) -> bool:
 
 
 def _conditions(node: NodeRecord) -> Iterator[str]:
-    return (held.finding.condition.lower() for held in node.findings.values())
+    return (held.finding.condition.lower() for held in node.health.findings.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,9 @@ def _jobs_by_node(state: State) -> Mapping[str, Sequence[str]]:
 
 def _summary(nodes: Sequence[NodeRecord], fleet_nodes: int) -> admin_pb2.FleetSummary:
     states = Counter(node.state for node in nodes)
-    claims = Counter(owner for node in nodes for owner in {one.owner for one in node.claims})
+    claims = Counter(
+        owner for node in nodes for owner in {one.owner for one in node.isolation.claims}
+    )
     findings = Counter(
         name
         for node in nodes

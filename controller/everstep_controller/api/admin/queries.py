@@ -12,7 +12,6 @@ from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, pe
 from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
-from everstep_controller.api.fleet.inspector import Inspector
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.core.fleet.incidents import fleet_incidents, open_incident
@@ -25,6 +24,7 @@ from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
 from everstep_controller.core.planned.swaps import slow_sentences, swap_plan
+from everstep_controller.inspection.inspector import Inspector
 from everstep_controller.journal.port import JournalReader, LedgerRow
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.housekeeping import current_rows
@@ -86,7 +86,7 @@ class Queries:
         nodes = [self._node(name)] if name and name != CONTROLLER else []
         if not name:
             nodes = list(self._runtime.state.nodes.values())
-        held = [(node.name, finding) for node in nodes for finding in node.findings.values()]
+        held = [(node.name, finding) for node in nodes for finding in node.health.findings.values()]
         if name in ("", CONTROLLER):
             held += [(CONTROLLER, finding) for finding in self.controller_findings()]
         order = {id(f): i for i, f in enumerate(messages.worst_first(f for _, f in held))}
@@ -221,13 +221,13 @@ def explain(subject: NodeRecord | JobRecord, paused: str, more: Iterable[str] = 
     """Return the sentence; ``paused`` is why automation for it waits, or empty; ``more`` to say."""
     parts = [f"{subject.name} is {subject.state.value}: {subject.reason}"]
     if isinstance(subject, NodeRecord):
-        parts += [_claimed(claim, subject.reason) for claim in subject.claims]
-        if subject.deferred:
-            parts.append(f"should be isolated: {subject.deferred}")
+        parts += [_claimed(claim, subject.reason) for claim in subject.isolation.claims]
+        if subject.isolation.deferred:
+            parts.append(f"should be isolated: {subject.isolation.deferred}")
         if failed := no_spare(subject):
             parts.append(failed)
         if subject.doubtful:
-            parts.append(f"doubtful: {subject.silence.doubt}")
+            parts.append(f"doubtful: {subject.liveness.silence.doubt}")
     if isinstance(subject, JobRecord) and subject.planned is not None:
         parts.append(describe(subject, subject.planned))
     parts.extend(more)

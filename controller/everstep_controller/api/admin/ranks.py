@@ -12,14 +12,15 @@ from everstep_common.printable import printable
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
 from everstep_controller.api.admin.messages.collective_messages import look_message
 from everstep_controller.api.admin.messages.fleet_messages import slow_line
-from everstep_controller.api.fleet.inspector import BusyError, Inspector
-from everstep_controller.api.fleet.node_questions import NoAnswerError, NodeQuestions
+from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.slowness import SlowPart
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned.swaps import slow_parts
+from everstep_controller.inspection.inspector import Inquiry, Inspector, NoAnswerError
+from everstep_controller.inspection.scheduler import BusyError, Purpose
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
@@ -183,7 +184,8 @@ class JobStacks:
         generation = job.generation.number
         self._refuse_ending(job, generation)
         try:
-            async with aclosing(self._inspector.inspect(job)) as nodes:
+            asked = Inquiry.now(Purpose.PERSON, job)
+            async with aclosing(self._inspector.ask(asked)) as nodes:
                 async for told in nodes:
                     self._refuse_ending(job, generation)
                     yield admin_pb2.NodeInspection(

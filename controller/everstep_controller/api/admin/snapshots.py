@@ -159,7 +159,7 @@ class SnapshotOperations:
 
     def _connected(self, node: str) -> bool:
         known = self._runtime.state.nodes.get(node)
-        return known is not None and known.connected
+        return known is not None and known.liveness.connected
 
 
 def _problem(job: JobRecord) -> str:

@@ -317,8 +317,10 @@ class AgentStreams:
     def _send_peers(self) -> None:
         self._peers_wait = False
         nodes = self._runtime.state.nodes
-        present = [name for name, node in nodes.items() if not node.gone and node.liveness_address]
-        peers = watched_peers(present, {name: nodes[name].domain for name in present})
+        present = [
+            name for name, node in nodes.items() if not node.gone and node.spec.liveness_address
+        ]
+        peers = watched_peers(present, {name: nodes[name].spec.domain for name in present})
         for session in self._sessions:
             mine = peers.get(session.node, ())
             if mine != session.peers:

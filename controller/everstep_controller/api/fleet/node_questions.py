@@ -8,6 +8,7 @@ from typing import TypeVar
 from everstep_common.orders import InspectRanks, ReadOutput
 from everstep_common.reports import OutputRead, RanksInspected
 from everstep_controller.api.fleet.sessions import Sessions
+from everstep_controller.inspection.inspector import NoAnswerError
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 
@@ -19,10 +20,6 @@ _PATIENT_S = 13.0
 
 Answer = OutputRead | RanksInspected
 _Answer = TypeVar("_Answer", OutputRead, RanksInspected)
-
-
-class NoAnswerError(Exception):
-    """A node does not answer; one sentence."""
 
 
 class NodeQuestions:

@@ -61,7 +61,9 @@ def peer_list(
     known = [nodes[peer] for peer in peers if peer in nodes]
     watched = PeerList(
         tuple(
-            WatchedPeer(node.name, node.liveness_address) for node in known if node.liveness_address
+            WatchedPeer(node.name, node.spec.liveness_address)
+            for node in known
+            if node.spec.liveness_address
         )
     )
     return fleet_pb2.ControllerMessage(peers=to_wire(watched, fleet_pb2.PeerList))
@@ -88,7 +90,7 @@ def directive(
     same: dict[str, Any] = {name: getattr(what, name) for name in _SAME_OF_DIRECTIVE}
     target, address = _bulk_of(what.replica_target, nodes)
     collector, collector_address = _bulk_of(what.collector, nodes)
-    sources = (nodes[name].bulk_address for name in what.replica_sources if name in nodes)
+    sources = (nodes[name].spec.bulk_address for name in what.replica_sources if name in nodes)
     wanted = VaultDirective(
         **same,
         job=job.name,
@@ -108,7 +110,9 @@ def directive(
 def _bulk_of(name: str, nodes: Mapping[str, NodeRecord]) -> tuple[str, str]:
     """Return a node and the address of its bulk listener; nothing where it has none."""
     node = nodes.get(name)
-    return (name, node.bulk_address) if node is not None and node.bulk_address else ("", "")
+    return (
+        (name, node.spec.bulk_address) if node is not None and node.spec.bulk_address else ("", "")
+    )
 
 
 def _spare_memory(what: Directive, need: SpareNeed, job: DirectedJob, term: int) -> SpareMemory:

@@ -145,7 +145,7 @@ def recovery_over(turn: Turn, _: str) -> None:
     state.halted, state.recovering = "", False
     state.returns_until_ns = turn.now_ns + _least_grace_ns(turn)
     for node in state.nodes.values():
-        node.without_snapshot = {}  # what a journal has of before that says nothing of today
+        node.jobs.without_snapshot = {}  # what a journal has of before that says nothing of today
     lost_jobs.begin_anew(state)
     for job in state.newest_jobs():
         if not remembered_ends.has_ended(state, job):

@@ -50,10 +50,14 @@ class Core:
                 self.state.event_count += 1
                 _take_event(turn, one)
         if self.state.event_count != count:
-            reconcile(Reconciliation.follow(turn))
+            self.decide(Reconciliation.follow(turn))
         if self.state.halted:
             return [action for action in turn.actions if isinstance(action, Announce | SetTimer)]
         return _each_once(turn.actions)
+
+    def decide(self, turn: Reconciliation) -> None:
+        """Decide what follows from all that an event has marked."""
+        reconcile(turn)
 
     def takes(self, event: events.JournaledEvent) -> bool:
         """Return whether an event is taken now: while it is halted, only some are."""

@@ -3,38 +3,22 @@
 Handlers record what an event says, and mark whom it may concern. Then all that was told is taken
 for what it is: launchers are admitted or refused, faults become incidents, and windows open and
 close. What is marked is gone through in one order: nodes, until the verdict on each stands; the
-jobs that have to do with them; planned work, spares, and what waiting launchers are told. Each
-decides from the state alone, and may mark others; when nothing is marked any more, marking
-everything again would change nothing. Last, when all claims are settled, isolation drivers are
-asked for what differs from them, and agents that have come back are told what is wanted of their
-nodes.
+jobs that have to do with them; planned work, spares, and what waiting launchers are told. The steps
+of a node and of a job are data (`steps.py`). Each decides from the state alone, and may mark
+others; when nothing is marked any more, marking everything again would change nothing. Last, when
+all claims are settled, isolation drivers are asked for what differs from them, and agents that have
+come back are told what is wanted of their nodes.
 """
 
-from everstep_controller.core.hangs import response, stillness
-from everstep_controller.core.jobs import (
-    absence,
-    admission,
-    ending,
-    identity,
-    incidents,
-    membership,
-    orders,
-    progress,
-    remembered_ends,
-)
+from typing import Protocol
+
+from everstep_controller.core.dispatch.steps import JOB_STEPS, NODE_STEPS, Step, SubjectT
+from everstep_controller.core.jobs import admission, incidents, orders
 from everstep_controller.core.model.job import JobNews
-from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.state import jobs_involving
-from everstep_controller.core.nodes import (
-    agent_identity,
-    health,
-    injections,
-    isolation,
-    liveness,
-    stream_flaps,
-)
-from everstep_controller.core.planned import maintenance, restarts, swaps, user_end
-from everstep_controller.core.recovery import blame, deadlines, pair_tests, planning, spares, start
+from everstep_controller.core.nodes import isolation
+from everstep_controller.core.planned import maintenance, restarts, swaps
+from everstep_controller.core.recovery import pair_tests, spares
 from everstep_controller.core.turn import Marks, Reconciliation
 
 # Each round ends with fewer things undecided; this many only a rule that contradicts itself needs.
@@ -45,7 +29,20 @@ class UnsettledError(Exception):
     """Decisions contradict each other: the same subjects are marked again and again."""
 
 
-def reconcile(turn: Reconciliation) -> None:
+class StepRunner(Protocol):
+    """Runs each step; tests have one that compares the state before and after."""
+
+    def __call__(self, step: Step[SubjectT], turn: Reconciliation, subject: SubjectT) -> None:
+        """Run a step on a node or a job."""
+        ...
+
+
+def run_step(step: Step[SubjectT], turn: Reconciliation, subject: SubjectT) -> None:
+    """Have a step decide."""
+    step.decide(turn, subject)
+
+
+def reconcile(turn: Reconciliation, run: StepRunner = run_step) -> None:
     """Decide for all that is marked, until nothing is. Raises UnsettledError."""
     nodes: set[str] = set()
     for _ in range(_ROUNDS_MAX):
@@ -54,19 +51,19 @@ def reconcile(turn: Reconciliation) -> None:
             isolation.apply_claims(turn, nodes)
             _tell_agents(turn)
             return
-        nodes |= _reconcile_round(turn)
+        nodes |= _reconcile_round(turn, run)
     raise UnsettledError(f"not settled after {_ROUNDS_MAX} rounds: {turn.marks}")
 
 
-def _reconcile_round(turn: Reconciliation) -> set[str]:
+def _reconcile_round(turn: Reconciliation, run: StepRunner) -> set[str]:
     """Decide once for what is marked, and return the nodes that were; no plan before a verdict."""
     _take_news(turn)
-    nodes = _reconcile_nodes(turn)
+    nodes = _reconcile_nodes(turn, run)
     marks = turn.take_marks()
     for name in nodes:
         marks.jobs.update(job.id for job in jobs_involving(turn.state, turn.state.nodes[name]))
     for job_id in sorted(marks.jobs):
-        _reconcile_job(turn, job_id)
+        _reconcile_job(turn, job_id, run)
     restarts.reconcile_jobs(turn, marks.jobs)
     swaps.reconcile_jobs(turn, marks.jobs)
     for job_id in marks.jobs & turn.state.jobs.keys():
@@ -87,7 +84,7 @@ def _take_news(turn: Reconciliation) -> None:
         incidents.reconcile_job(turn, turn.state.jobs[job_id])
 
 
-def _reconcile_nodes(turn: Reconciliation) -> set[str]:
+def _reconcile_nodes(turn: Reconciliation, run: StepRunner) -> set[str]:
     """Judge all nodes that are marked, and those that become so by that; return them."""
     judged: set[str] = set()
     for _ in range(_ROUNDS_MAX):
@@ -96,21 +93,9 @@ def _reconcile_nodes(turn: Reconciliation) -> set[str]:
             return judged
         judged.update(names)
         for name in names:
-            _reconcile_node(turn, turn.state.nodes[name])
+            for step in NODE_STEPS:
+                run(step, turn, turn.state.nodes[name])
     raise UnsettledError(f"nodes not settled after {_ROUNDS_MAX} rounds: {turn.marks.nodes}")
-
-
-def _reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
-    injections.reconcile_node(turn, node)
-    agent_identity.reconcile_node(turn, node)
-    liveness.reconcile_node(turn, node)
-    stream_flaps.reconcile_node(turn, node)
-    health.reconcile_node(turn, node)
-    isolation.claim_for_schedulers(turn, node)
-    membership.reconcile_node(turn, node)
-    blame.reconcile_node(turn, node)
-    pair_tests.reconcile_node(turn, node)
-    swaps.reconcile_node(turn, node)
 
 
 def _tell_agents(turn: Reconciliation) -> None:
@@ -127,20 +112,10 @@ def _waiting_nodes(turn: Reconciliation, marks: Marks) -> set[str]:
     return {name for job in moved for name in job.launchers.keys() - set(job.generation.members)}
 
 
-def _reconcile_job(turn: Reconciliation, job_id: str) -> None:
+def _reconcile_job(turn: Reconciliation, job_id: str, run: StepRunner) -> None:
     job = turn.state.jobs.get(job_id)
-    if job is not None and job.after:
-        identity.reconcile_job(turn, job)
-    if job is not None and not job.after:
-        remembered_ends.reconcile_job(turn, job)
-        start.reconcile_job(turn, job)
-        progress.reconcile_job(turn, job)
-        stillness.reconcile_job(turn, job)
-        response.reconcile_job(turn, job)
-        absence.reconcile_job(turn, job)
-        deadlines.reconcile_job(turn, job)
-        user_end.reconcile_job(turn, job)
-        pair_tests.reconcile_job(turn, job)
-        swaps.reconcile_boundary(turn, job)
-        planning.reconsider(turn, job)
-        ending.reconcile_job(turn, job)
+    if job is None:
+        return
+    for step in JOB_STEPS:
+        if bool(job.after) is step.waiting:
+            run(step, turn, job)

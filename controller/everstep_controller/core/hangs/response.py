@@ -364,7 +364,7 @@ def _case(turn: Turn, job: JobRecord, seen: SeenHang) -> HangCase:
         patience_ns=_patience_ns(turn.state.settings, job, seen),
         usual_ns=usual_stand_ns(job.recovery.usual_stands, seen.place, turn.now_ns),
         past=tuple(one for one in job.recovery.hangs if one.at_ns >= since_ns),
-        of_node=tuple(one for one in node.hangs if one.at_ns >= since_ns) if node else (),
+        of_node=tuple(one for one in node.blame.hangs if one.at_ns >= since_ns) if node else (),
         finding=_finding(turn, job, seen, still_since_ns),
         neighbour=blame.neighbour(turn, job, seen.node) if node else "",
     )
@@ -471,7 +471,9 @@ def _remember(turn: Turn, job: JobRecord, case: HangCase) -> None:
     node = turn.state.nodes.get(seen.node)
     if node is not None and past.proves(Proof.NODE):
         ranks = tuple(one.rank for one in culprits)
-        node.hangs = [*node.hangs, NodeHang(turn.now_ns, job.id, ranks)][-NODE_HANGS_MAX:]
+        node.blame.hangs = [*node.blame.hangs, NodeHang(turn.now_ns, job.id, ranks)][
+            -NODE_HANGS_MAX:
+        ]
 
 
 HANDLERS: Handlers = {

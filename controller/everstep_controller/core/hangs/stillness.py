@@ -100,7 +100,9 @@ def _first_moving(turn: Turn, job: JobRecord, start: int) -> int | None:
             continue
         # Before it is back after a start of the controller, nobody knows what it would say.
         node = state.nodes[name]
-        if node.connected or (node.welcomed_term != state.term and not node.unreachable):
+        if node.liveness.connected or (
+            node.identity.welcomed_term != state.term and not node.unreachable
+        ):
             return place
     return None
 

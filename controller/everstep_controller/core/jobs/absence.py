@@ -61,9 +61,9 @@ def _blame_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord])
         return
     told = {death.node for death in deaths}
     for node in away:
-        if node.name not in told and not node.silence.leaving:
-            message = f"{node.name} went away: {node.silence.doubt}"
-            fault = JobFault(node.silent_since_ns, Cause.NODE, node.name, message)
+        if node.name not in told and not node.liveness.silence.leaving:
+            message = f"{node.name} went away: {node.liveness.silence.doubt}"
+            fault = JobFault(node.liveness.silent_since_ns, Cause.NODE, node.name, message)
             incidents.judge_fault(turn, job, fault)
 
 
@@ -86,8 +86,10 @@ def _judge_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord])
     node = away[0]
     still_s = (turn.now_ns - since_ns) / _S
     what = "no step" if job.state in STEPPING else f"still {job.state.value}"
-    message = f"{what} for {still_s:.1f} s while {node.name} is doubtful: {node.silence.doubt}"
-    fault = JobFault(max(since_ns, node.silent_since_ns), Cause.NODE, node.name, message)
+    message = (
+        f"{what} for {still_s:.1f} s while {node.name} is doubtful: {node.liveness.silence.doubt}"
+    )
+    fault = JobFault(max(since_ns, node.liveness.silent_since_ns), Cause.NODE, node.name, message)
     incidents.judge_fault(turn, job, fault)
     for one in away:
         membership.fence_member(job, one.name)
@@ -95,7 +97,7 @@ def _judge_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord])
 
 def _still_since_ns(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]) -> int | None:
     """Return since when nothing of the job has moved; None where nobody could tell."""
-    doubted_ns = min(node.silence.doubted_ns for node in away)
+    doubted_ns = min(node.liveness.silence.doubted_ns for node in away)
     if job.state not in STEPPING:
         return doubted_ns
     missing = {node.name for node in away}
@@ -104,7 +106,9 @@ def _still_since_ns(turn: Reconciliation, job: JobRecord, away: list[NodeRecord]
     # looks open for many seconds that is not: there it takes the word that ranks stand still.
     cut_off, still = quorum.may_be_cut_off(turn.state), job.generation.still
     attached = (name for name, phase in phases.items() if _tells_steps(phase))
-    there = (one for one in attached if one not in missing and turn.state.nodes[one].connected)
+    there = (
+        one for one in attached if one not in missing and turn.state.nodes[one].liveness.connected
+    )
     told = any(not cut_off or name in still for name in there)
     return max(job.ledger.steps[-1].end_ns, doubted_ns) if told and job.ledger.steps else None
 

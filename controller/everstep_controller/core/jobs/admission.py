@@ -67,7 +67,7 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
         identity.refuse_launcher(turn, event.job, node, refusal)
         return
     job = _job_of(turn, event)
-    state.nodes[node].refusals.pop(event.job, None)
+    state.nodes[node].jobs.refusals.pop(event.job, None)
     if refusal := _refusal(job, event):
         identity.refuse_launcher(turn, event.job, node, refusal)
         return
@@ -160,7 +160,6 @@ def _new_job(
         id=told or identity.new_id(turn.state, event.job),
         name=event.job,
         spec=_spec_of(event),
-        created_ns=turn.now_ns,
         ledger=Ledger(turn.now_ns),
         since_ns=turn.now_ns,
         reason=_first_reason(event.report),

@@ -22,9 +22,9 @@ _NAMED_MAX = 3
 
 def occupants(state: State, node: NodeRecord, job: JobRecord) -> list[JobRecord]:
     """Return the other jobs that have ranks on a node, or a plan with some."""
-    if node.jobs == [job.id]:
+    if node.jobs.ids == [job.id]:
         return []
-    known = (state.jobs.get(job_id) for job_id in node.jobs if job_id != job.id)
+    known = (state.jobs.get(job_id) for job_id in node.jobs.ids if job_id != job.id)
     return [
         one
         for one in known
@@ -37,7 +37,7 @@ def has_room(state: State, node: NodeRecord, job: JobRecord) -> bool:
     others = occupants(state, node, job)
     if not others:
         return True
-    devices = len(node.inventory.accelerators)
+    devices = len(node.spec.inventory.accelerators)
     if devices:
         taken = sum(one.spec.processes_per_node for one in others)
         return taken + job.spec.processes_per_node <= devices
@@ -60,7 +60,7 @@ def _occupied(state: State, node: NodeRecord, job: JobRecord) -> str:
     others = occupants(state, node, job)
     names = " and ".join(one.name for one in others)
     taken = sum(one.spec.processes_per_node for one in others)
-    devices = len(node.inventory.accelerators)
+    devices = len(node.spec.inventory.accelerators)
     share = f"{taken} of {devices} devices are " if devices else ""
     return f"{node.name} ({share}taken by {names})"
 
@@ -69,6 +69,6 @@ def mark_sharing_jobs(turn: Turn, job: JobRecord, names: Iterable[str]) -> None:
     """Have the other jobs of these nodes looked at: there may be more room for them, or less."""
     for name in names:
         node = turn.state.nodes.get(name)
-        for job_id in node.jobs if node is not None else ():
+        for job_id in node.jobs.ids if node is not None else ():
             if job_id != job.id:
                 turn.mark_job(job_id, moved=True)

@@ -62,7 +62,7 @@ def _kept_in_memory(state: State, job: JobRecord) -> str:
     step = job.lineage.recoverable_step
     if step is None or not job.lineage.started:
         return ""
-    there = [name for name in job.lineage.holders if state.nodes[name].connected]
+    there = [name for name in job.lineage.holders if state.nodes[name].liveness.connected]
     more = f" and {len(there) - _NAMED_MAX} more" if len(there) > _NAMED_MAX else ""
     nodes = ", ".join(there[:_NAMED_MAX]) + more
     minutes = state.settings.memory_kept_ns / 60e9

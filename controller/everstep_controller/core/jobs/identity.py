@@ -112,7 +112,7 @@ def orphaned_launchers(
 
 def refuse_launcher(turn: Reconciliation, name: str, node: str, reason: str) -> None:
     """Turn a launcher away, now and whenever its agent comes back."""
-    turn.state.nodes[node].refusals[name] = reason
+    turn.state.nodes[node].jobs.refusals[name] = reason
     turn.order(orders.refuse(name, node, reason))
     turn.announce(name, "LauncherRefused", f"launcher on {node} refused: {reason}")
 

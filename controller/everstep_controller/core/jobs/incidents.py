@@ -207,7 +207,9 @@ def _is_the_same_again(job: JobRecord, death: Death) -> bool:
 def _expected(turn: Turn, name: str, cause: Cause) -> bool:
     """Return whether somebody works on a node, who may switch it off or end its launcher."""
     node = turn.state.nodes.get(name)
-    kept = node is not None and any(c.owner in (OPERATOR, MAINTENANCE) for c in node.claims)
+    kept = node is not None and any(
+        c.owner in (OPERATOR, MAINTENANCE) for c in node.isolation.claims
+    )
     away = node is not None and node.state is NodeState.MAINTENANCE
     return kept and (away or cause is Cause.LAUNCHER)
 

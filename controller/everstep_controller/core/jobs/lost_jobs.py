@@ -88,7 +88,7 @@ def _is_accounted(state: State, job: JobRecord, name: str) -> bool:
     node, launcher = state.nodes.get(name), job.launchers.get(name)
     if node is None or node.gone:
         return node is not None
-    heard = node.connected and node.welcomed_term == state.term
+    heard = node.liveness.connected and node.identity.welcomed_term == state.term
     return heard and launcher is not None and not launcher.stale_generation
 
 

@@ -44,7 +44,7 @@ def launcher_left(turn: Turn, event: Reported[LauncherLeft]) -> None:
     """A launcher and its processes are gone."""
     node = event.origin.node
     job = turn.state.job(event.job)
-    turn.state.nodes[node].refusals.pop(job.name if job is not None else event.job, None)
+    turn.state.nodes[node].jobs.refusals.pop(job.name if job is not None else event.job, None)
     if job is not None and node not in job.launchers:
         # One that left before it was told its job's id may be of the job that waits for this one.
         job = identity.job_after(turn.state, job)
@@ -148,7 +148,7 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Have whatever runs on a node move that is lost or claimed."""
-    if not node.gone and (not node.claims or node.draining):
+    if not node.gone and (not node.isolation.claims or node.draining):
         return
     for job in jobs_of_node(turn.state, node):
         if job.state is JobState.ENDED:
@@ -158,7 +158,7 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
         if node.name in job.generation.members and not _is_told(turn.state, job, node):
             if _is_checked_anew(job, node):
                 continue
-            onset_ns, why = node.silent_since_ns or turn.now_ns, _why_unusable(node)
+            onset_ns, why = node.liveness.silent_since_ns or turn.now_ns, _why_unusable(node)
             if why[0] is Cause.FINDING:
                 budgets.record_stop(turn, job)
             incidents.judge_fault(turn, job, JobFault(onset_ns, *why))
@@ -166,8 +166,8 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
 
 def _is_checked_anew(job: JobRecord, node: NodeRecord) -> bool:
     """Return whether a node is only claimed for having been silent, while its ranks went on."""
-    alone = all(claim.owner == AUTOMATION and claim.dead for claim in node.claims)
-    back = node.connected and node.state in (NodeState.VALIDATING, NodeState.PROBATION)
+    alone = all(claim.owner == AUTOMATION and claim.dead for claim in node.isolation.claims)
+    back = node.liveness.connected and node.state in (NodeState.VALIDATING, NodeState.PROBATION)
     return alone and back and job.state in STEPPING
 
 
@@ -187,9 +187,9 @@ def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
         return Cause.MAINTENANCE, node.name, f"{node.name} is in maintenance: {node.reason}"
     if node.gone:
         return Cause.NODE, node.name, f"{node.name} is lost: {node.reason}"
-    owners = {claim.owner for claim in node.claims}
+    owners = {claim.owner for claim in node.isolation.claims}
     cause = Cause.OPERATOR if OPERATOR in owners else Cause.FINDING
-    return cause, node.name, f"{node.name} was isolated: {node.claims[-1].reason}"
+    return cause, node.name, f"{node.name} was isolated: {node.isolation.claims[-1].reason}"
 
 
 def fence_member(job: JobRecord, node: str) -> None:
@@ -220,7 +220,7 @@ def node_back(turn: Turn, node: str, seen: Sequence[JobOnNode], silent_since_ns:
     for job in jobs_involving(turn.state, turn.state.nodes[node]):
         # A new agent may do what the one before it did not, and has its own time for that; not one
         # that comes anew again and again.
-        if not turn.state.nodes[node].flaps_since_ns:
+        if not turn.state.nodes[node].streams.flaps_since_ns:
             job.overdue.pop(node, None)
             job.awaited.silent.pop(node, None)
         if not any(_is_about(on_node, job) for on_node in seen):
@@ -242,8 +242,8 @@ def note_without_snapshot(node: NodeRecord, seen: Sequence[JobOnNode]) -> None:
     then the word counts of who gave it before that.
     """
     told = {one.job_id: one.without_snapshot for one in seen if one.job_id}
-    known = node.without_snapshot
-    node.without_snapshot = {
+    known = node.jobs.without_snapshot
+    node.jobs.without_snapshot = {
         job_id: word
         for job_id, word in told.items()
         if word is not None and (not word.stop_ordered or _is_known(known.get(job_id), word))
@@ -327,14 +327,14 @@ def node_connected(turn: Turn, event: NodeConnected) -> None:
         return
     node = _node_of(turn, event)
     kept = () if evidence.has_rebooted(node, event) else event.jobs
-    silent_since_ns = node.silent_since_ns or turn.now_ns
-    if node.outbox != event.outbox:
+    silent_since_ns = node.liveness.silent_since_ns or turn.now_ns
+    if node.spec.outbox != event.outbox:
         agent_identity.note_former(state, node)
     evidence.record_hello(turn, node, event)
     node_back(turn, node.name, kept, silent_since_ns)
     state.orphaned += identity.orphaned_launchers(state, node.name, kept)
     turn.unsent.nodes.add(node.name)
-    node.welcomed_term = state.term
+    node.identity.welcomed_term = state.term
     remembered_ends.reconsider(turn)
 
 

@@ -289,7 +289,7 @@ def hold_where_eligibility_changed(turn: Reconciliation, nodes: Set[str]) -> Non
     """Tell the launchers that wait on a node when it ceases to take ranks, or takes some again."""
     for name in sorted(nodes & turn.state.nodes.keys()):
         node = turn.state.nodes[name]
-        if not node.connected:
+        if not node.liveness.connected:
             continue
         for job in jobs_of_node(turn.state, node):
             launcher = job.launchers.get(name)
@@ -325,9 +325,9 @@ def for_node(state: State, node: NodeRecord) -> Iterator[Action]:
     yield from lifecycle.unanswered_checks(node)
     yield from unanswered_questions(state, node)
     yield from lifecycle.unanswered_pair_tests(state, node)
-    for injection in node.injections.values():
+    for injection in node.injections.by_id.values():
         yield from injection_orders(node.name, injection)
     for job in jobs_involving(state, node):
         yield from for_member(state, job, node.name)
-    for job_name, reason in node.refusals.items():
+    for job_name, reason in node.jobs.refusals.items():
         yield refuse(job_name, node.name, reason)

@@ -38,7 +38,7 @@ from everstep_controller.core.jobs import (
     withdrawal,
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, STEPPING, JobEvent
-from everstep_controller.core.model.job import Cause, Generation, JobFault, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
 from everstep_controller.core.nodes import health
 from everstep_controller.core.registry import Handlers, Timers, job_timers
@@ -85,9 +85,9 @@ def phase_reached(turn: Turn, event: Reported[PhaseReached]) -> None:
     if known is not None and ORDER[event.report.phase] <= ORDER[known]:
         restate_overtaken(job, event.report.phase)
         return
-    _enter(job.generation, node, event.report.phase)
+    job.generation.phases[node] = event.report.phase
     if len(job.generation.phases) == len(job.generation.members) and not _held_back(job, known):
-        job.news.phase = next(phase for phase in ORDER if job.generation.phase_counts.get(phase))
+        job.news.phase = next(phase for phase in ORDER if job.generation.phases.count(phase))
 
 
 def _note_answer(turn: Turn, job: JobRecord, node: str) -> None:
@@ -97,21 +97,12 @@ def _note_answer(turn: Turn, job: JobRecord, node: str) -> None:
     health.record_answer(turn, turn.state.nodes[node], f"it takes part in {job.name}")
 
 
-def _enter(generation: Generation, node: str, phase: Phase) -> None:
-    """Note how far a member has come; all are counted, for thousands may tell of each phase."""
-    left, counts = generation.phases.get(node), generation.phase_counts
-    if left is not None:
-        counts[left] -= 1
-    counts[phase] = counts.get(phase, 0) + 1
-    generation.phases[node] = phase
-
-
 def _held_back(job: JobRecord, left: Phase | None) -> bool:
     """Return whether some member is still in the phase that another one has left, or before it."""
     if left is None:
         return False
-    counts = job.generation.phase_counts
-    return any(counts.get(phase) for phase in ORDER if ORDER[phase] <= ORDER[left])
+    phases = job.generation.phases
+    return any(phases.count(phase) for phase in ORDER if ORDER[phase] <= ORDER[left])
 
 
 def _enter_phase(turn: Reconciliation, job: JobRecord, phase: Phase) -> None:
@@ -283,10 +274,9 @@ def _go_on(turn: Reconciliation, job: JobRecord) -> None:
 
 def _all_have_called_in(job: JobRecord) -> bool:
     """Return whether all ranks tell of themselves: then a step is one that all have completed."""
-    counts = job.generation.phase_counts
-    return sum(counts.get(phase, 0) for phase in (Phase.ATTACHED, Phase.RESTORED)) >= len(
-        job.generation.members
-    )
+    phases = job.generation.phases
+    called_in = phases.count(Phase.ATTACHED) + phases.count(Phase.RESTORED)
+    return called_in >= len(job.generation.members)
 
 
 def _stood_words(job: JobRecord) -> str:
@@ -330,10 +320,10 @@ def note_phase(job: JobRecord, phase: Phase, at_ns: int) -> None:
 
 def restate_overtaken(job: JobRecord, phase: Phase) -> None:
     """Take the word of a node of a phase that its word of a later one has overtaken."""
-    all_are_there = len(job.generation.phases) == len(job.generation.members)
-    counts = job.generation.phase_counts
+    phases = job.generation.phases
+    all_are_there = len(phases) == len(job.generation.members)
     if all_are_there and not any(
-        counts.get(other) for other in ORDER if ORDER[other] < ORDER[phase]
+        phases.count(other) for other in ORDER if ORDER[other] < ORDER[phase]
     ):
         job.ledger.relabel(_LATE[phase], job.generation.reached_ns[phase])
 

@@ -86,7 +86,7 @@ def _may_go_on_elsewhere(state: State, job: JobRecord) -> bool:
     """
     if lost_jobs.is_unbegun(job):
         return True
-    unheard = (node for node in state.nodes.values() if node.welcomed_term != state.term)
+    unheard = (node for node in state.nodes.values() if node.identity.welcomed_term != state.term)
     return len(list(islice(unheard, job.spec.nodes_min))) == job.spec.nodes_min
 
 

@@ -112,13 +112,13 @@ def _was_never_saved(state: State, job: JobRecord) -> bool:
     if seen is not None and seen.number > adopted.number:
         return False
     heard = (one for one in state.nodes.values() if _is_heard(state, one))
-    words = (one.without_snapshot.get(job.id) for one in heard)
+    words = (one.jobs.without_snapshot.get(job.id) for one in heard)
     ours = [one for one in words if one is not None and _is_of(one, adopted)]
     return sum(one.ranks for one in ours) == adopted.world_size
 
 
 def _is_heard(state: State, node: NodeRecord) -> bool:
-    return node.connected and node.welcomed_term == state.term
+    return node.liveness.connected and node.identity.welcomed_term == state.term
 
 
 def _is_of(word: RanksWithoutSnapshot, adopted: AdoptedGeneration) -> bool:

@@ -158,15 +158,17 @@ def obstacle(state: State, job: JobRecord) -> Obstacle:
     members = [state.nodes[name] for name in job.generation.members]
     if away := [node for node in members if node.doubtful]:
         named = _named([node.name for node in away])
-        why = f"the agent of {named} is away: {away[0].silence.doubt}"
+        why = f"the agent of {named} is away: {away[0].liveness.silence.doubt}"
         then = _end_unknown(job) or _own_saving(state, job)
         return _of_agent(f"{why}; {then}", away[0], job.generation.unsaved.move)
-    if flapping := [node for node in members if node.flaps_since_ns or not node.connected]:
+    if flapping := [
+        node for node in members if node.streams.flaps_since_ns or not node.liveness.connected
+    ]:
         return _of_agent(
             f"the agent of {_named([node.name for node in flapping])} comes and goes", flapping[0]
         )
     for node in members:
-        for one in node.findings.values():
+        for one in node.health.findings.values():
             if one.finding.key.job == job.name:
                 return Obstacle(f"{node.name} says: {one.finding.message}", _look_into(node))
     table = f"'everstep snapshots {job.name}'"

@@ -90,7 +90,7 @@ def _may(job: JobRecord) -> bool:
 def _heard(state: State, job: JobRecord) -> int:
     """Return how many members are heard."""
     nodes = (state.nodes[name] for name in job.generation.members)
-    return sum(node.connected and not node.unreachable for node in nodes)
+    return sum(node.liveness.connected and not node.unreachable for node in nodes)
 
 
 def _give_up(turn: Reconciliation, job: JobRecord) -> None:
@@ -100,7 +100,7 @@ def _give_up(turn: Reconciliation, job: JobRecord) -> None:
     job.generation.made_behind.clear()
     nodes = turn.state.nodes
     turn.unsent.nodes.update(
-        name for name in job.launchers if name in nodes and nodes[name].connected
+        name for name in job.launchers if name in nodes and nodes[name].liveness.connected
     )
 
 

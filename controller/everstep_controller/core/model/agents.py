@@ -106,3 +106,18 @@ class Contender:
     # The known agent was asked for an answer on its stream, and has answered.
     asked: bool = False
     answered: bool = False
+
+
+@dataclass(slots=True)
+class AgentIdentity:
+    """Which agent speaks for a node, and who else asks to."""
+
+    # Where its stream comes from: a host.
+    address: str = ""
+    # Another agent that asks for the node's name, and the outbox of one that may have it.
+    contender: Contender | None = None
+    successor: str = ""
+    # Term in which this controller last answered its Hello.
+    welcomed_term: int = 0
+    # The name under which the agent came back; "" for a node that is known by its own.
+    renamed_to: str = ""

@@ -202,28 +202,28 @@ class FleetIndex:
 
 def _entry_of(node: NodeRecord, settings: Settings, machine: str) -> NodeEntry:
     """Return where a node belongs, by its record."""
-    gone, domain, silence = node.gone, node.domain, node.silence
-    heard = node.connected and not node.silent_to and not node.doubtful
+    gone, domain, silence = node.gone, node.spec.domain, node.liveness.silence
+    heard = node.liveness.connected and not node.liveness.silent_to and not node.doubtful
     expected = not gone and node.state is not NodeState.MAINTENANCE
-    claim = node.claim_of(AUTOMATION) if node.claims else None  # most nodes have none
+    claim = node.claim_of(AUTOMATION) if node.isolation.claims else None  # most nodes have none
     isolated = claim is not None and node.state not in NOT_WORKING
     return NodeEntry(
         NodeKeys(
             heard=domain if heard else None,
             expected=domain if expected else None,
-            present=domain if not gone and node.liveness_address else None,
-            machines=node.machine or None,
+            present=domain if not gone and node.spec.liveness_address else None,
+            machines=node.spec.machine or None,
         ),
         NodeFlags(
-            silent=expected and bool(node.silent_since_ns),
+            silent=expected and bool(node.liveness.silent_since_ns),
             held=expected and bool(silence.held),
-            presumed_lost=node.state is NodeState.LOST and not node.lost_by,
-            on_its_machine=bool(machine) and node.machine == machine,
-            flapping=bool(node.flaps_since_ns),
+            presumed_lost=node.state is NodeState.LOST and not node.liveness.lost_by,
+            on_its_machine=bool(machine) and node.spec.machine == machine,
+            flapping=bool(node.streams.flaps_since_ns),
             draining=node.draining,
-            deferred=bool(node.deferred),
+            deferred=bool(node.isolation.deferred),
             isolated=isolated,
             returned=isolated and claim is not None and claim.dead,
-            precursors=bool(node.findings) and precursor_of(settings, node) is not None,
+            precursors=bool(node.health.findings) and precursor_of(settings, node) is not None,
         ),
     )

@@ -1,8 +1,10 @@
 """Job record: what is known of one job."""
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, StrEnum
+from types import MappingProxyType
 
 from everstep_common.orders import ShardSource
 from everstep_common.reports import (
@@ -224,6 +226,31 @@ class Members(list[str]):
         return self._places[name]
 
 
+class MemberPhases(dict[str, Phase]):
+    """How far each member has come. They are counted, for thousands may tell of each phase."""
+
+    __slots__ = ("_counts",)
+
+    def __init__(self, phases: Mapping[str, Phase] = MappingProxyType({})) -> None:
+        super().__init__(phases)
+        self._counts = Counter(self.values())
+
+    def __setitem__(self, node: str, phase: Phase) -> None:
+        """Enter how far a member has come."""
+        if (left := self.get(node)) is not None:
+            self._counts[left] -= 1
+        self._counts[phase] += 1
+        super().__setitem__(node, phase)
+
+    def __reduce__(self) -> tuple[type["MemberPhases"], tuple[dict[str, Phase]]]:
+        """Have a copy count anew."""
+        return MemberPhases, (dict(self),)
+
+    def count(self, phase: Phase) -> int:
+        """Return how many members have come so far and no further."""
+        return self._counts[phase]
+
+
 @dataclass(frozen=True, slots=True)
 class StepsBehind:
     """Steps that members of a stopped generation made where they did not hear of its stop."""
@@ -256,10 +283,8 @@ class Generation:
     number: int = 0
     # The nodes that take part, in rank order.
     members: Members = field(default_factory=Members)
-    # The newest phase of each member; by phase, how many members are in it, and when the latest of
-    # those that have reached it did so.
-    phases: dict[str, Phase] = field(default_factory=dict)
-    phase_counts: dict[Phase, int] = field(default_factory=dict)
+    # The newest phase of each member; when the latest of those that have reached a phase did so.
+    phases: MemberPhases = field(default_factory=MemberPhases)
     reached_ns: dict[Phase, int] = field(default_factory=dict)
     # Members on which no process of it is left, and those whose ranks have all ended well.
     # Keys of dictionaries: unlike a set they are written down in the same order again.
@@ -501,7 +526,6 @@ class JobRecord:
     id: str
     name: str
     spec: JobSpec
-    created_ns: int
     ledger: Ledger
     state: JobState = JobState.FORMING
     since_ns: int = 0
@@ -537,6 +561,11 @@ class JobRecord:
     planned: Planned | None = None
     growable_since_ns: int = 0
     grown_ns: int = 0
+
+    @property
+    def created_ns(self) -> int:
+        """Return when it was submitted: its time is counted from then on."""
+        return self.ledger.started_ns
 
     @property
     def lineage_id(self) -> str:

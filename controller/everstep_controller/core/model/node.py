@@ -8,14 +8,15 @@ from everstep_common.judging.findings import Finding
 from everstep_common.judging.flapping import Flapping
 from everstep_common.reports import (
     CheckFinished,
-    InjectionState,
     Inventory,
     RanksWithoutSnapshot,
     Report,
 )
-from everstep_controller.core.model.agents import Contender
+from everstep_controller.core.model.agents import AgentIdentity
 from everstep_controller.core.model.hang import NodeHang
 from everstep_controller.core.model.incident import Strike
+from everstep_controller.core.model.injection import NodeInjections
+from everstep_controller.core.model.node_liveness import NodeLiveness, StreamEnds
 from everstep_controller.core.model.pair_test import PairRecord
 
 
@@ -137,27 +138,6 @@ class RejectedRecords:
 
 
 @dataclass(slots=True)
-class Injection:
-    """A fault that an operator ordered on purpose."""
-
-    id: str
-    spec: str
-    duration_ns: int
-    operator: str
-    reason: str
-    ordered_ns: int
-    state: InjectionState = InjectionState.ORDERED
-    message: str = ""
-    # Its end was ordered.
-    clearing: bool = False
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing more is to come of it."""
-        return self.state in (InjectionState.REFUSED, InjectionState.ENDED)
-
-
-@dataclass(slots=True)
 class SpareCheck:
     """Check of a node that waits as a spare, and what it showed."""
 
@@ -194,171 +174,146 @@ class NodeNews:
     injections: list[str] = field(default_factory=list)
 
 
-@dataclass(slots=True)
-class Confirmation:
-    """Round of questions about a silent node: who was asked, and whether each has got an answer.
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """Specification of a node: what its agent said of it in its newest Hello; replaced whole."""
 
-    Its agent is asked itself as well, by a ping of the same id on its stream.
-    """
-
-    id: str
-    asked: list[str]
-    asked_ns: int
-    verdicts: dict[str, bool] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class Silence:
-    """Evidence of one silence of a node, from its first missed sign to the agent's next word."""
-
-    # When the agent answered peers last, and the kernel, and what that said.
-    heard_ns: int = 0
-    kernel_ns: int = 0
-    kernel_said: str = ""
-    # Peers that were asked since then and got nothing.
-    denied: list[str] = field(default_factory=list)
-    # When the first round was asked in which they got nothing.
-    denied_since_ns: int = 0
-    # Who watched the node when it fell silent; and those of them that have told so, with the time
-    # when each had heard it last.
-    watchers: list[str] = field(default_factory=list)
-    unheard: dict[str, int] = field(default_factory=dict)
-    # The first round of questions is over.
-    asked: bool = False
-    # Why the agent ended, where it has said so.
-    leaving: str = ""
-    # Until when the controller, which has just started, waits for the agent.
-    expected_until_ns: int = 0
-    # Why the controller takes its own word for no loss, and when that held last; "": it does.
-    held: str = ""
-    held_ns: int = 0
-    # Why the node is doubtful, and since when; empty while it is not.
-    doubt: str = ""
-    doubted_ns: int = 0
+    boot_id: str = ""
+    outbox: str = ""
+    agent_version: str = ""
+    host: str = ""
+    domain: str = ""
+    # Its machine, as agents name it since 0.1.0.
+    machine: str = ""
+    bulk_address: str = ""
+    liveness_address: str = ""
+    inventory: Inventory = field(default_factory=Inventory)
 
 
 @dataclass(slots=True)
-class NodeRecord:
-    """Record of one node: health, claims, findings, hardware, and what it was asked."""
+class NodeHealth:
+    """Health of a node as far as it was found out: open findings, and its newest check."""
 
-    name: str
-    state: NodeState = NodeState.JOINING
-    since_ns: int = 0
-    reason: str = "not seen yet"
-    claims: list[Claim] = field(default_factory=list)
     # By owner, component and condition.
     findings: dict[str, OpenFinding] = field(default_factory=dict)
     # Which of them were raised within the last minute, or are kept open because they come and go.
     flapping: dict[str, Flapping] = field(default_factory=dict)
-    connected: bool = False
-    # When its stream ended or its peers lost it, whichever was first; 0 while it is heard.
-    silent_since_ns: int = 0
-    # When its agent answered last on its stream to a ping.
-    answered_ns: int = 0
-    # When its streams have ended lately, and since when they do so again and again; 0: they do not.
-    stream_ends_ns: list[int] = field(default_factory=list)
-    flaps_since_ns: int = 0
-    # The last message with which the controller could not go on; "" where none is known.
-    stream_end_reason: str = ""
-    # Since when it answers there, and peers do not hear it over UDP.
-    blocked_since_ns: int = 0
-    # Peers that watch it over UDP and do not hear it.
-    silent_to: list[str] = field(default_factory=list)
-    silence: Silence = field(default_factory=Silence)
-    confirmation: Confirmation | None = None
-    # Silent nodes that it was asked about, and has not answered.
-    questions: list[str] = field(default_factory=list)
-    news: NodeNews = field(default_factory=NodeNews)
     checks: int = 0
     # Why its newest check failed, until it is checked again; and how many in a row have failed, and
     # were not answered.
     check_failed: str = ""
     checks_failed: int = 0
     checks_unanswered: int = 0
-    # Why ranks that died there have it replaced and checked, until automation may do that.
-    blamed: str = ""
+
+
+@dataclass(slots=True)
+class Isolation:
+    """Who keeps a node from taking ranks, and what keeps automation from doing so."""
+
+    claims: list[Claim] = field(default_factory=list)
     # Why automation wanted to isolate it, when the budget, the mode or a pause forbade it.
     deferred: str = ""
     # Which budget forbids it, and since when; empty where that is something else.
     held_back: str = ""
     held_back_ns: int = 0
-    boot_id: str = ""
-    outbox: str = ""
-    # Where its agent's stream comes from: a host; and its machine, as agents name it since 0.1.0.
-    address: str = ""
-    machine: str = ""
-    # Another agent that asks for its name, and the outbox of one that may have it.
-    contender: Contender | None = None
-    successor: str = ""
-    # Term in which this controller last answered its Hello.
-    welcomed_term: int = 0
-    # By their ids, the jobs of which no snapshot was ever made here, by the word of its agent.
-    without_snapshot: dict[str, RanksWithoutSnapshot] = field(default_factory=dict)
-    agent_version: str = ""
-    host: str = ""
-    domain: str = ""
-    bulk_address: str = ""
-    liveness_address: str = ""
-    inventory: Inventory = field(default_factory=Inventory)
+
+
+@dataclass(slots=True)
+class NodeBlame:
+    """What a node is charged with for what became of ranks there."""
+
+    # Why it is to be replaced and checked, until automation may do that.
+    reason: str = ""
     # Deaths of ranks here that nothing has explained.
     strikes: list[Strike] = field(default_factory=list)
     # Hangs of jobs that were restarted for them, and whose culprits were all here.
     hangs: list[NodeHang] = field(default_factory=list)
-    # Ids of the jobs that it has to do with; of some perhaps no more.
-    jobs: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class JobsOfNode:
+    """Jobs that a node has to do with."""
+
+    # Of some perhaps no more.
+    ids: list[str] = field(default_factory=list)
     # Why launchers here were turned away, by the names of their jobs.
     refusals: dict[str, str] = field(default_factory=dict)
-    injections: dict[str, Injection] = field(default_factory=dict)
-    # Number of injections ordered so far, so that no two get the same id.
-    injections_ordered: int = 0
-    # Silent while it is in maintenance, so nothing there is waited for.
-    absent: bool = False
-    # The name under which its agent came back; "" for a node that is known by its own.
-    renamed_to: str = ""
-    # Who has said of a lost node that it is lost; "": only that nothing of it answered.
-    lost_by: str = ""
+    # By their ids, the jobs of which no snapshot was ever made here, by the word of its agent.
+    without_snapshot: dict[str, RanksWithoutSnapshot] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class SwapRecord:
+    """Swap of a node by a spare: what is planned, and the one that was begun last."""
+
     # What is done about a finding that foretells a failure, as people were told.
-    swap_plan: str = ""
+    plan: str = ""
     # When began what automation drains it for, or drained it for last, and when it did; 0: never.
-    swapped_for_ns: int = 0
-    swap_begun_ns: int = 0
+    evidence_since_ns: int = 0
+    begun_ns: int = 0
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """Record of one node: its specification, and a value for each subject that decides about it."""
+
+    name: str
+    state: NodeState = NodeState.JOINING
+    since_ns: int = 0
+    reason: str = "not seen yet"
+    spec: NodeSpec = field(default_factory=NodeSpec)
+    identity: AgentIdentity = field(default_factory=AgentIdentity)
+    liveness: NodeLiveness = field(default_factory=NodeLiveness)
+    streams: StreamEnds = field(default_factory=StreamEnds)
+    health: NodeHealth = field(default_factory=NodeHealth)
+    isolation: Isolation = field(default_factory=Isolation)
+    blame: NodeBlame = field(default_factory=NodeBlame)
+    jobs: JobsOfNode = field(default_factory=JobsOfNode)
+    injections: NodeInjections = field(default_factory=NodeInjections)
+    swap: SwapRecord = field(default_factory=SwapRecord)
     spare_check: SpareCheck = field(default_factory=SpareCheck)
     pair: PairRecord = field(default_factory=PairRecord)
+    news: NodeNews = field(default_factory=NodeNews)
 
     def claim_of(self, owner: str) -> Claim | None:
         """Return the claim of one owner."""
-        return next((claim for claim in self.claims if claim.owner == owner), None)
+        return next((claim for claim in self.isolation.claims if claim.owner == owner), None)
 
     @property
     def missed(self) -> bool:
         """Whether its stream has ended, or peers lost sight of it, and nothing is judged yet."""
-        return not self.connected or bool(self.silent_to) or self.confirmation is not None
+        return (
+            not self.liveness.connected
+            or bool(self.liveness.silent_to)
+            or self.liveness.confirmation is not None
+        )
 
     @property
     def fit(self) -> bool:
         """Whether the node could take ranks but for its claims."""
         healthy = (NodeState.HEALTHY, NodeState.SUSPECT, NodeState.PROBATION)
-        return self.connected and not self.doubtful and self.state in healthy
+        return self.liveness.connected and not self.doubtful and self.state in healthy
 
     @property
     def usable(self) -> bool:
         """Whether the node may take ranks."""
-        return self.fit and not self.claims
+        return self.fit and not self.isolation.claims
 
     @property
     def draining(self) -> bool:
         """Whether claims keep it from new ranks only, and those that it has may stay a while."""
-        return bool(self.claims) and all(claim.draining for claim in self.claims)
+        claims = self.isolation.claims
+        return bool(claims) and all(claim.draining for claim in claims)
 
     @property
     def vacated(self) -> bool:
         """Whether what runs there has to leave, wherever it can go."""
-        return any(claim.vacate for claim in self.claims)
+        return any(claim.vacate for claim in self.isolation.claims)
 
     @property
     def doubtful(self) -> bool:
         """Whether its agent is away or hangs, and it is not lost: it takes no new ranks."""
-        return bool(self.silence.doubt)
+        return bool(self.liveness.silence.doubt)
 
     @property
     def unreachable(self) -> bool:
@@ -368,4 +323,4 @@ class NodeRecord:
     @property
     def gone(self) -> bool:
         """Whether nothing that runs there is to be waited for."""
-        return self.absent or self.state in (NodeState.LOST, NodeState.RETIRED)
+        return self.liveness.absent or self.state in (NodeState.LOST, NodeState.RETIRED)

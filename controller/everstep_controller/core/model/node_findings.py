@@ -23,7 +23,7 @@ def findings_of(
     settings: Settings, node: NodeRecord, owners: Mapping[str, FindingOwner]
 ) -> Iterator[OpenFinding]:
     """Yield the open findings of a node that are of these conditions and count against it."""
-    for held in node.findings.values():
+    for held in node.health.findings.values():
         finding = held.finding
         if owners.get(finding.condition) is not held.owner:
             continue

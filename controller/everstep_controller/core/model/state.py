@@ -28,8 +28,6 @@ from everstep_controller.core.model.node import (
     OPERATOR,
     SCHEDULER,
     Claim,
-    Confirmation,
-    Injection,
     NodeRecord,
     NodeState,
     OpenFinding,
@@ -48,9 +46,7 @@ __all__ = [
     "OPERATOR",
     "SCHEDULER",
     "Claim",
-    "Confirmation",
     "DriverRecord",
-    "Injection",
     "JobIncident",
     "JobRecord",
     "JobState",
@@ -227,7 +223,11 @@ class State(_Indexed):
 def current_name(state: State, name: str) -> str:
     """Return the name of the node that people mean by one: it may have another name by now."""
     node = state.nodes.get(name)
-    return node.renamed_to if node is not None and node.renamed_to in state.nodes else name
+    return (
+        node.identity.renamed_to
+        if node is not None and node.identity.renamed_to in state.nodes
+        else name
+    )
 
 
 def forget_away(state: State, name: str) -> None:
@@ -269,12 +269,15 @@ def note_node(state: State, node: str, job: JobRecord) -> None:
     """Remember that a node has to do with a job; jobs that it has left are forgotten."""
     record = state.nodes[node]
     known = [one.id for one in jobs_involving(state, record) if one.id != job.id]
-    record.jobs = [*known, job.id]
+    record.jobs.ids = [*known, job.id]
 
 
 def jobs_involving(state: State, node: NodeRecord) -> list[JobRecord]:
     """Return the jobs that a node takes part in, waits for, or may hold some state of."""
-    name, known = node.name, [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    name, known = (
+        node.name,
+        [state.jobs[job_id] for job_id in node.jobs.ids if job_id in state.jobs],
+    )
     return [
         job
         for job in known
@@ -284,5 +287,8 @@ def jobs_involving(state: State, node: NodeRecord) -> list[JobRecord]:
 
 def jobs_of_node(state: State, node: NodeRecord) -> list[JobRecord]:
     """Return the jobs that a node is a member of, or waits to be."""
-    name, known = node.name, [state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs]
+    name, known = (
+        node.name,
+        [state.jobs[job_id] for job_id in node.jobs.ids if job_id in state.jobs],
+    )
     return [job for job in known if name in job.launchers or name in job.generation.members]

@@ -27,7 +27,7 @@ ADDRESS_UNREACHABLE = Condition(
 
 def findings(state: State) -> Iterator[OpenFinding]:
     """Yield the finding that nodes cannot be reached at the addresses that they tell."""
-    there = [node for node in state.nodes.values() if node.connected]
+    there = [node for node in state.nodes.values() if node.liveness.connected]
     found = [node for node in there if _is_unreachable(node)]
     if found and len({_machine(node) for node in there}) > 1:
         since_ns = min(node.since_ns for node in found)
@@ -35,17 +35,17 @@ def findings(state: State) -> Iterator[OpenFinding]:
 
 
 def _is_unreachable(node: NodeRecord) -> bool:
-    return not node.bulk_address or is_loopback(node.bulk_address)
+    return not node.spec.bulk_address or is_loopback(node.spec.bulk_address)
 
 
 def _machine(node: NodeRecord) -> str:
     """Return what tells machines apart: one boots once at a time, and ids may be copied."""
-    return node.boot_id or node.machine or node.name
+    return node.spec.boot_id or node.spec.machine or node.name
 
 
 def _finding(state: State, found: Sequence[NodeRecord], total: int) -> Finding:
     names = [node.name for node in found]
-    told = dict.fromkeys(node.bulk_address or "no address" for node in found)
+    told = dict.fromkeys(node.spec.bulk_address or "no address" for node in found)
     jobs = _jobs_on(state, found)
     hit = f"; {_named(jobs)} {'has' if len(jobs) == 1 else 'have'} ranks there" if jobs else ""
     them = "it" if len(names) == 1 else "them"
@@ -68,7 +68,7 @@ def _finding(state: State, found: Sequence[NodeRecord], total: int) -> Finding:
 def _jobs_on(state: State, found: Sequence[NodeRecord]) -> list[str]:
     """Return the jobs with ranks on some of these nodes and on others."""
     names = {node.name for node in found}
-    jobs = (state.jobs[one] for node in found for one in node.jobs if one in state.jobs)
+    jobs = (state.jobs[one] for node in found for one in node.jobs.ids if one in state.jobs)
     return sorted(
         {
             job.name

@@ -104,7 +104,7 @@ def judge_hello(state: State, event: NodeConnected, now_ns: int) -> HelloVerdict
     if newer:
         return _judge_newer(state, event, newer)
     node = state.nodes.get(event.node)
-    if node is None or node.outbox in ("", event.outbox):
+    if node is None or node.spec.outbox in ("", event.outbox):
         return _TAKEN
     return _judge_name(state, node, event, now_ns)
 
@@ -126,7 +126,7 @@ def refusal(state: State, event: NodeConnected) -> str:
 def contends(state: State, event: NodeConnected) -> bool:
     """Return whether an agent waits for what the one says that has its name."""
     node = state.nodes.get(event.node)
-    waiting = node.contender if node is not None else None
+    waiting = node.identity.contender if node is not None else None
     return waiting is not None and waiting.outbox == event.outbox
 
 
@@ -202,11 +202,11 @@ def _what_is_newer(state: State, event: NodeConnected) -> str:
 def _was_welcomed(state: State, event: NodeConnected) -> bool:
     """Return whether it has this term from this controller: as this node, or under another name."""
     node = state.nodes.get(event.node)
-    if node is not None and node.welcomed_term == state.term:
+    if node is not None and node.identity.welcomed_term == state.term:
         return True
-    named = (one for one in state.nodes.values() if one.outbox == event.outbox)
+    named = (one for one in state.nodes.values() if one.spec.outbox == event.outbox)
     return event.outbox in state.former_agents or any(
-        one.welcomed_term == state.term for one in named
+        one.identity.welcomed_term == state.term for one in named
     )
 
 
@@ -263,28 +263,31 @@ def _follows_what_is_known(state: State, known: int, seen: JobOnNode) -> bool:
 
 def _judge_name(state: State, node: NodeRecord, event: NodeConnected, now_ns: int) -> HelloVerdict:
     """Judge a Hello of another agent than the one that had the name of its node."""
-    waiting = node.contender
-    if node.gone or event.outbox == node.successor:
+    waiting = node.identity.contender
+    if node.gone or event.outbox == node.identity.successor:
         return _TAKEN
     known = state.refused_agents.get(_key(node.name, event.outbox))
     again = known is not None and now_ns - known.last_ns < _REPEAT_NS
     if waiting is not None and waiting.outbox != event.outbox:
         return HelloVerdict(HelloDecision.REFUSED, _taken(node, event.address), RefusalKind.NAME)
-    if node.connected and waiting is None and again:
+    if node.liveness.connected and waiting is None and again:
         return HelloVerdict(HelloDecision.REFUSED, _taken(node, event.address), RefusalKind.NAME)
-    return _CONTENDS if node.connected or _may_return(state, node, event, now_ns) else _TAKEN
+    return (
+        _CONTENDS if node.liveness.connected or _may_return(state, node, event, now_ns) else _TAKEN
+    )
 
 
 def _may_return(state: State, node: NodeRecord, event: NodeConnected, now_ns: int) -> bool:
     """Return whether the known agent may just be restarting, on another machine than this one's."""
-    away_ns = now_ns - node.silent_since_ns
-    return node.boot_id != event.boot_id and away_ns < state.settings.agent_return_ns
+    away_ns = now_ns - node.liveness.silent_since_ns
+    return node.spec.boot_id != event.boot_id and away_ns < state.settings.agent_return_ns
 
 
 def _taken(node: NodeRecord, address: str) -> str:
-    one_machine = " (both on this machine)" if address and address == node.address else ""
+    one_machine = " (both on this machine)" if address and address == node.identity.address else ""
+    mine = node.identity.address or node.spec.host
     return (
-        f"two agents have the name {node.name}: the one at {node.address or node.host} keeps it, "
+        f"two agents have the name {node.name}: the one at {mine} keeps it, "
         f"the one at {address or 'an unknown address'} is refused{one_machine}; give one of them "
         "another 'node' in its agent.toml, or stop it"
     )
@@ -305,10 +308,10 @@ def turn_away(turn: Turn, event: NodeConnected, found: HelloVerdict) -> None:
         refused.generations = {one.job: _seen(one) for one in event.jobs}
         return
     node = turn.state.nodes[event.node]
-    if node.contender is None:
-        node.contender = Contender(event.outbox, event.address, turn.state.event_count)
-        back_ns = node.silent_since_ns + turn.state.settings.agent_return_ns - turn.now_ns
-        wait_ns = ANSWER_NS if node.connected else back_ns
+    if node.identity.contender is None:
+        node.identity.contender = Contender(event.outbox, event.address, turn.state.event_count)
+        back_ns = node.liveness.silent_since_ns + turn.state.settings.agent_return_ns - turn.now_ns
+        wait_ns = ANSWER_NS if node.liveness.connected else back_ns
         turn.set_timer(f"{TimerKind.CONTENDER}/{node.name}", wait_ns)
         turn.mark_node(node.name)
 
@@ -327,24 +330,24 @@ def forget_refusal(turn: Turn, event: NodeConnected) -> None:
 
 def accept(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     """Have an agent have the name of its node: whoever asks for it is refused."""
-    node.successor, node.address = "", event.address
-    if node.contender is not None and node.contender.outbox == event.outbox:
+    node.identity.successor, node.identity.address = "", event.address
+    if node.identity.contender is not None and node.identity.contender.outbox == event.outbox:
         _end_contention(turn, node)
-    elif node.contender is not None:
-        node.contender.answered = True
+    elif node.identity.contender is not None:
+        node.identity.contender.answered = True
 
 
 def note_answer(node: NodeRecord) -> None:
     """Enter that the agent that has a name has answered on its stream."""
-    node.successor = ""
-    if node.contender is not None:
-        node.contender.answered = True
+    node.identity.successor = ""
+    if node.identity.contender is not None:
+        node.identity.contender.answered = True
 
 
 def end_contentions(turn: Turn, node: NodeRecord) -> None:
     """Have nobody wait for a node's name: all streams are gone."""
-    node.successor = ""
-    if node.contender is not None:
+    node.identity.successor = ""
+    if node.identity.contender is not None:
         _end_contention(turn, node)
 
 
@@ -391,8 +394,8 @@ def note_seen(state: State, event: NodeConnected) -> None:
 
 def note_former(state: State, node: NodeRecord) -> None:
     """Remember an agent that its node has no more: the term that it knows is this controller's."""
-    if node.welcomed_term == state.term:
-        state.former_agents.append(node.outbox)
+    if node.identity.welcomed_term == state.term:
+        state.former_agents.append(node.spec.outbox)
         del state.former_agents[:-_KEPT_MAX]
 
 
@@ -497,7 +500,7 @@ def _forget(turn: Turn, key: str) -> None:
 
 
 def _end_contention(turn: Turn, node: NodeRecord) -> None:
-    node.contender = None
+    node.identity.contender = None
     turn.drop_timer(f"{TimerKind.CONTENDER}/{node.name}")
 
 
@@ -510,7 +513,7 @@ def _key(node: str, outbox: str) -> str:
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Ask the agent that has a name for which another one asks; refuse the other if it answers."""
-    contender = node.contender
+    contender = node.identity.contender
     if contender is None:
         return
     if contender.answered:
@@ -519,7 +522,7 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
         )
         _refuse(turn, node.name, contender.outbox, found)
         _end_contention(turn, node)
-    elif node.connected and not contender.asked:
+    elif node.liveness.connected and not contender.asked:
         contender.asked = True
         turn.order(ping_order(node, contender))
 
@@ -538,14 +541,15 @@ def answer_due(turn: Turn, name: str) -> None:
     node = turn.state.nodes.get(name)
     if node is None:
         return
-    contender, node.contender = node.contender, None
-    node.successor = contender.outbox if contender is not None else ""
+    contender, node.identity.contender = node.identity.contender, None
+    node.identity.successor = contender.outbox if contender is not None else ""
     if contender is not None:
         turn.set_timer(f"{TimerKind.CONTENDER}/{name}", _TAKE_NS)
+        mine = node.identity.address or node.spec.host
         turn.announce(
             name,
             "AgentReplaced",
-            f"the agent of {name} at {node.address or node.host} does not answer: the one at "
+            f"the agent of {name} at {mine} does not answer: the one at "
             f"{contender.address or 'an unknown address'} takes its name",
         )
 

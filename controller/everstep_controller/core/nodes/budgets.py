@@ -161,7 +161,7 @@ def prolog_refusal(state: State, name: str) -> str:
     that the level leaves, less those that somebody else has taken out meanwhile. So a false finding
     on all nodes drains no more of them than a true one.
     """
-    working = [one for one in state.index.deferred if not state.nodes[one].claims]
+    working = [one for one in state.index.deferred if not state.nodes[one].isolation.claims]
     out = level(state) + len(state.index.deferred) - len(working)
     if name not in working[max(0, level_limit(state) - out) :]:
         return ""
@@ -198,18 +198,18 @@ def findings(state: State) -> Iterator[OpenFinding]:
         condition=ISOLATION_HELD_BACK.name,
         mode=ISOLATION_HELD_BACK.mode,
         severity=Severity.DEGRADED,
-        message=f"{named}{more} {verb} not isolated: {nodes[0].held_back}",
+        message=f"{named}{more} {verb} not isolated: {nodes[0].isolation.held_back}",
         evidence=summary(state),
         suggested_action=SuggestedAction.WATCH,
         rule="see 'everstep findings'; to isolate one all the same: everstep isolate NODE --reason "
         "…; cleared when the budget has room, or what was found is over",
     )
-    yield OpenFinding(finding, min(node.held_back_ns for node in nodes))
+    yield OpenFinding(finding, min(node.isolation.held_back_ns for node in nodes))
 
 
 def _held_back(state: State) -> list[NodeRecord]:
     known = (state.nodes[name] for name in state.index.deferred)
-    return [node for node in known if node.held_back]
+    return [node for node in known if node.isolation.held_back]
 
 
 def _larger(state: State, count: int, ratio: float) -> int:

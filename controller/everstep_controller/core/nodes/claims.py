@@ -88,7 +88,7 @@ def is_borne(held: OpenFinding, accepted: Sequence[str]) -> bool:
 
 def release_problem(node: NodeRecord, accepted: Sequence[str]) -> str:
     """Return which open fatal findings a release would pass over, and what to do; else nothing."""
-    left = [held.finding for held in node.findings.values() if not is_borne(held, accepted)]
+    left = [held.finding for held in node.health.findings.values() if not is_borne(held, accepted)]
     if not left:
         return ""
     told = "; ".join(f"{one.key.condition} of {one.key.component}: {one.message}" for one in left)
@@ -150,7 +150,7 @@ def _drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
 
 def _put(turn: Turn, node: NodeRecord, made: Claim) -> None:
     owner, reason = made.owner, made.reason
-    node.claims.append(made)
+    node.isolation.claims.append(made)
     turn.mark_node(node.name)
     indexing.refresh(turn, node)
     word, ranks = ("NodeDraining", "new ranks") if made.draining else ("NodeIsolated", "ranks")
@@ -161,7 +161,7 @@ def _unclaim(turn: Turn, node: NodeRecord, owner: str, reason: str) -> bool:
     held = node.claim_of(owner)
     if held is None:
         return False
-    node.claims.remove(held)
+    node.isolation.claims.remove(held)
     turn.mark_node(node.name)
     indexing.refresh(turn, node)
     turn.announce(node.name, "NodeReleased", f"{owner} released {node.name}: {reason}")
@@ -185,16 +185,17 @@ def why_ineligible(state: State, node: NodeRecord) -> str:
             f"{node.name} takes no ranks until {shown(window.span.end_ns)}: {window.sentence()}; "
             f"to end that sooner: everstep maintenance cancel {window.id}"
         )
-    if node.claims:
-        claim = node.claims[-1]
+    if node.isolation.claims:
+        claim = node.isolation.claims[-1]
         return (
             f"{node.name} takes no ranks ({claim.owner}): {claim.reason}; {_what_ends(node, claim)}"
         )
     if node.state is NodeState.VALIDATING:
         return f"{node.name} is being checked ({node.reason}): it takes ranks when that has passed"
     if node.doubtful:
-        return f"{node.name} is doubtful: {node.silence.doubt}; it takes ranks when it answers"
-    what = node.state.value if node.connected else "not connected"
+        doubt = node.liveness.silence.doubt
+        return f"{node.name} is doubtful: {doubt}; it takes ranks when it answers"
+    what = node.state.value if node.liveness.connected else "not connected"
     return f"{node.name} is {what}: {node.reason}; 'everstep why {node.name}' tells more"
 
 
@@ -205,7 +206,7 @@ def no_spare(node: NodeRecord) -> str:
 
 def why_last(node: NodeRecord) -> str:
     """Return why a node gets ranks only where no other can take them; empty where nothing is."""
-    if not node.flaps_since_ns:
+    if not node.streams.flaps_since_ns:
         return ""
     return (
         f"{node.name} takes new ranks only where no other node can: the stream of its agent ends "

@@ -16,7 +16,8 @@ from everstep_controller.core.events import (
     PeerJudged,
     PeerReported,
 )
-from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
+from everstep_controller.core.model.node import NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import Silence
 from everstep_controller.core.nodes import (
     agent_findings,
     agent_identity,
@@ -54,39 +55,50 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     turn.mark_node(node.name)
     agent_identity.accept(turn, node, event)
     rebooted = has_rebooted(node, event)
-    if node.connected:
+    if node.liveness.connected:
         stream_flaps.record_end(turn, node)
     end_silence(turn, node, "its agent connected")
     _end_blocked(turn, node, "its agent connected")
     health.record_answer(turn, node, "its agent connected")
-    node.absent, node.connected, node.silent_to = False, True, []
-    node.boot_id, node.agent_version = event.boot_id, event.agent_version
-    if node.outbox and node.outbox != event.outbox:
-        turn.state.outboxes.pop(node.outbox, None)
-    node.outbox = event.outbox
-    node.host, node.domain, node.inventory = event.host, event.domain, event.inventory
-    node.bulk_address, node.liveness_address = event.bulk_address, event.liveness_address
-    node.machine = event.machine
-    node.lost_by = node.renamed_to = ""
+    liveness = node.liveness
+    liveness.absent, liveness.connected, liveness.silent_to = False, True, []
+    if node.spec.outbox and node.spec.outbox != event.outbox:
+        turn.state.outboxes.pop(node.spec.outbox, None)
+    node.spec = _spec_of(event)
+    liveness.lost_by = node.identity.renamed_to = ""
     indexing.note_hearing(turn, node)
     quorum.note_heard(turn)
     health.replace_agent_findings(node, event.open_findings, event.findings_since_ns, turn.now_ns)
-    node.blamed = ""
+    node.blame.reason = ""
     node.news.connected = (
         "its agent connected after a reboot" if rebooted else "its agent connected"
     )
 
 
+def _spec_of(event: NodeConnected) -> NodeSpec:
+    return NodeSpec(
+        boot_id=event.boot_id,
+        outbox=event.outbox,
+        agent_version=event.agent_version,
+        host=event.host,
+        domain=event.domain,
+        machine=event.machine,
+        bulk_address=event.bulk_address,
+        liveness_address=event.liveness_address,
+        inventory=event.inventory,
+    )
+
+
 def has_rebooted(node: NodeRecord, event: NodeConnected) -> bool:
     """Return whether a node has started anew since it was heard last."""
-    return bool(node.boot_id) and node.boot_id != event.boot_id
+    return bool(node.spec.boot_id) and node.spec.boot_id != event.boot_id
 
 
 def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
     """A stream ended; while the journal was rebuilt it may have been one of a node that it lost."""
     node = turn.state.nodes.get(event.node)
-    if node is not None and not node.gone and node.connected:
-        node.connected = False
+    if node is not None and not node.gone and node.liveness.connected:
+        node.liveness.connected = False
         stream_flaps.record_end(turn, node, event.reason)
         _fall_silent(turn, node, turn.now_ns)
 
@@ -97,22 +109,26 @@ def peer_reported(turn: Turn, event: PeerReported) -> None:
     if node is None or node.gone or node.state is NodeState.MAINTENANCE:
         return
     if event.silent:
-        if event.node not in node.silent_to:
-            node.silent_to.append(event.node)
+        if event.node not in node.liveness.silent_to:
+            node.liveness.silent_to.append(event.node)
         since_ns = turn.now_ns - min(event.silent_for_ns, _BACKDATED_MAX_NS)
         _fall_silent(turn, node, since_ns)
-        node.silence.unheard[event.node] = since_ns
+        node.liveness.silence.unheard[event.node] = since_ns
         return
-    node.silence.unheard.pop(event.node, None)
-    if event.node in node.silent_to:
-        node.silent_to.remove(event.node)
+    node.liveness.silence.unheard.pop(event.node, None)
+    if event.node in node.liveness.silent_to:
+        node.liveness.silent_to.remove(event.node)
         indexing.note_hearing(turn, node)
         turn.mark_node(node.name)
     _end_blocked(turn, node, f"{event.node} hears it again")
-    if not node.silent_since_ns:
+    if not node.liveness.silent_since_ns:
         return
     _hear_by_peers(turn, node)
-    if not node.silent_to and node.connected and node.confirmation is None:
+    if (
+        not node.liveness.silent_to
+        and node.liveness.connected
+        and node.liveness.confirmation is None
+    ):
         end_silence(turn, node, f"{event.node} hears it again")
 
 
@@ -122,7 +138,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     if node is not None and event.udp:
         # A watcher that did not hear it may have blocked probes, or cannot say more.
         _end_blocked(turn, node, f"{event.node} hears it")
-    waiting = node.confirmation if node else None
+    waiting = node.liveness.confirmation if node else None
     if node is None or waiting is None or waiting.id != event.confirm_id:
         return
     if event.node not in waiting.asked or event.node in waiting.verdicts:
@@ -132,7 +148,7 @@ def peer_judged(turn: Turn, event: PeerJudged) -> None:
     turn.state.mute_rounds = 0
     rounds.drop_question(turn.state, event.node, node.name)
     waiting.verdicts[event.node] = event.udp or event.tcp in KERNEL_SAYS
-    _note_evidence(turn, node.silence, event, waiting.asked_ns)
+    _note_evidence(turn, node.liveness.silence, event, waiting.asked_ns)
     indexing.note_hearing(turn, node)
 
 
@@ -156,16 +172,16 @@ def _note_evidence(turn: Turn, silence: Silence, event: PeerJudged, asked_ns: in
 def agent_answered(turn: Turn, event: AgentAnswered) -> None:
     """An agent's event loop answered on its stream: whatever peers say, it is there."""
     node = turn.state.nodes.get(event.node)
-    if node is None or node.gone or not node.connected:
+    if node is None or node.gone or not node.liveness.connected:
         return
     turn.state.mute_rounds = 0
     agent_identity.note_answer(node)
-    if node.silent_to:
-        node.blocked_since_ns = node.blocked_since_ns or turn.now_ns
-    node.silent_to = []
-    node.answered_ns = turn.now_ns
+    if node.liveness.silent_to:
+        node.liveness.blocked_since_ns = node.liveness.blocked_since_ns or turn.now_ns
+    node.liveness.silent_to = []
+    node.liveness.answered_ns = turn.now_ns
     end_silence(turn, node, "its agent answers on its stream")
-    if node.blocked_since_ns:
+    if node.liveness.blocked_since_ns:
         # Nobody tells of a second silence: its agent is asked again.
         known = health.has_finding(node, agent_findings.blocked_probes(node).key)
         wait_ns = _ASK_BLOCKED_NS if known else turn.state.settings.agent_return_ns
@@ -178,23 +194,23 @@ def agent_leaving(turn: Turn, event: AgentLeaving) -> None:
     if node is None or node.gone or node.state is NodeState.MAINTENANCE:
         return
     _fall_silent(turn, node, turn.now_ns)
-    node.silence.leaving = event.reason or "for no reason that it told"
+    node.liveness.silence.leaving = event.reason or "for no reason that it told"
     turn.announce(node.name, "AgentLeaving", f"the agent of {node.name} ends: {event.reason}")
 
 
 def expect_nothing(turn: Turn, node: NodeRecord) -> None:
     """Judge no silence of a node on which somebody begins to work."""
     rounds.end(turn, node)
-    node.silence = Silence()
-    if node.connected:
-        node.silent_since_ns = 0  # or a later fault would be dated back to this silence
+    node.liveness.silence = Silence()
+    if node.liveness.connected:
+        node.liveness.silent_since_ns = 0  # or a later fault would be dated back to this silence
     turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
     indexing.note_hearing(turn, node)
 
 
 def expect_again(turn: Turn, node: NodeRecord) -> None:
     """Take a node on which nobody works any more for silent from now on: it is asked about."""
-    node.silence, node.silent_since_ns = Silence(), 0
+    node.liveness.silence, node.liveness.silent_since_ns = Silence(), 0
     _fall_silent(turn, node, turn.now_ns)
 
 
@@ -203,7 +219,11 @@ def silence_due(turn: Turn, name: str) -> None:
     node = turn.state.nodes.get(name)
     if node is None:
         return
-    if node.blocked_since_ns and node.connected and not node.silent_since_ns:
+    if (
+        node.liveness.blocked_since_ns
+        and node.liveness.connected
+        and not node.liveness.silent_since_ns
+    ):
         if not health.has_finding(node, agent_findings.blocked_probes(node).key):
             health.raise_finding(turn, node, agent_findings.blocked_probes(node))
         _fall_silent(turn, node, turn.now_ns)
@@ -225,11 +245,11 @@ def expect_agents(turn: Turn, again_ns: int | None = None) -> None:
         grace_ns = _grace_ns(turn, node, again_ns)
         rounds.end(turn, node)
         agent_identity.end_contentions(turn, node)
-        node.connected, node.silent_to = False, []
-        node.silence = Silence()
+        node.liveness.connected, node.liveness.silent_to = False, []
+        node.liveness.silence = Silence()
         if not node.gone:
-            node.silent_since_ns = turn.now_ns
-            node.silence.expected_until_ns = turn.now_ns + grace_ns
+            node.liveness.silent_since_ns = turn.now_ns
+            node.liveness.silence.expected_until_ns = turn.now_ns + grace_ns
             turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", grace_ns)
         indexing.note_hearing(turn, node)
 
@@ -237,10 +257,10 @@ def expect_agents(turn: Turn, again_ns: int | None = None) -> None:
 def _grace_ns(turn: Turn, node: NodeRecord, again_ns: int | None) -> int:
     """Return how long a node is waited for; the wait for one that was not heard since goes on."""
     whole_ns = turn.state.settings.startup_grace_ns
-    until_ns = node.silence.expected_until_ns
-    if until_ns and not node.connected:
+    until_ns = node.liveness.silence.expected_until_ns
+    if until_ns and not node.liveness.connected:
         return min(whole_ns, max(until_ns - turn.now_ns, RECONNECT_NS))
-    return whole_ns if again_ns is None or node.connected else again_ns
+    return whole_ns if again_ns is None or node.liveness.connected else again_ns
 
 
 def void_silences(turn: Turn, duration_ns: int) -> None:
@@ -249,9 +269,11 @@ def void_silences(turn: Turn, duration_ns: int) -> None:
     for name in turn.state.index.silent:
         node = turn.state.nodes[name]
         rounds.end(turn, node)
-        silence = node.silence
+        silence = node.liveness.silence
         silence.denied.clear()
-        node.silent_since_ns = min(turn.now_ns, node.silent_since_ns + duration_ns)
+        node.liveness.silent_since_ns = min(
+            turn.now_ns, node.liveness.silent_since_ns + duration_ns
+        )
         silence.expected_until_ns += duration_ns if silence.expected_until_ns else 0
         silence.unheard = {
             name: min(turn.now_ns, at_ns + duration_ns) for name, at_ns in silence.unheard.items()
@@ -268,25 +290,25 @@ def _fall_silent(turn: Turn, node: NodeRecord, since_ns: int) -> None:
     The end of a stream may be noticed late: then it is peers who know since when.
     """
     turn.mark_node(node.name)
-    since_ns = max(since_ns, node.answered_ns, 1)
-    node.silence.watchers = node.silence.watchers or watchers_of(turn.state, node)
-    node.silent_since_ns = min(node.silent_since_ns or since_ns, since_ns)
+    since_ns = max(since_ns, node.liveness.answered_ns, 1)
+    node.liveness.silence.watchers = node.liveness.silence.watchers or watchers_of(turn.state, node)
+    node.liveness.silent_since_ns = min(node.liveness.silent_since_ns or since_ns, since_ns)
     indexing.note_hearing(turn, node)
     node.news.silent = True
 
 
 def _end_blocked(turn: Turn, node: NodeRecord, evidence: str) -> None:
-    if node.blocked_since_ns:
-        node.blocked_since_ns = 0
+    if node.liveness.blocked_since_ns:
+        node.liveness.blocked_since_ns = 0
         health.clear_finding(turn, node, agent_findings.blocked_probes(node).key, evidence)
-        if not node.silent_since_ns:
+        if not node.liveness.silent_since_ns:
             turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
 
 
 def _hear_by_peers(turn: Turn, node: NodeRecord) -> None:
-    node.silence.heard_ns = turn.now_ns
-    node.silence.denied.clear()
-    node.silence.held = ""
+    node.liveness.silence.heard_ns = turn.now_ns
+    node.liveness.silence.denied.clear()
+    node.liveness.silence.held = ""
     indexing.refresh(turn, node)
     node.news.evidence = True
     turn.mark_node(node.name)
@@ -296,7 +318,7 @@ def end_silence(turn: Turn, node: NodeRecord, evidence: str) -> None:
     """Take a node for one that is heard."""
     rounds.end(turn, node)
     turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
-    node.silence, node.silent_since_ns = Silence(), 0
+    node.liveness.silence, node.liveness.silent_since_ns = Silence(), 0
     indexing.note_hearing(turn, node)
     for condition in (agent_findings.AGENT_GONE, agent_findings.AGENT_HUNG):
         key = agent_findings.silent_agent(condition, "").key

@@ -139,7 +139,7 @@ def clear_finding(turn: Turn, node: NodeRecord, key: FindingKey, evidence: str) 
 
 def has_finding(node: NodeRecord, key: FindingKey) -> bool:
     """Return whether such a finding is open."""
-    return _finding_name(FindingOwner.CORE, key) in node.findings
+    return _finding_name(FindingOwner.CORE, key) in node.health.findings
 
 
 def record_unanswered(turn: Turn, node: NodeRecord, message: str) -> None:
@@ -178,9 +178,13 @@ def check_due(turn: Turn, name: str) -> None:
     node = turn.state.nodes.get(name)
     if node is None:
         return
-    if node.state is NodeState.VALIDATING and not node.check_failed and node.connected:
-        node.checks_unanswered += 1
-    node.check_failed = ""
+    if (
+        node.state is NodeState.VALIDATING
+        and not node.health.check_failed
+        and node.liveness.connected
+    ):
+        node.health.checks_unanswered += 1
+    node.health.check_failed = ""
     node.news.check_due, node.news.cleared = True, "its check is due again: "
     turn.mark_node(name)
 
@@ -207,10 +211,14 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
     node = turn.state.nodes[current_name(turn.state, event.node)]
     reason = f"{event.operator}: {event.reason}" if event.reason else event.operator
     claims.record_operator_release(turn, node, reason)
-    for held in node.findings.values():
+    for held in node.health.findings.values():
         if event.accepted is None or claims.is_borne(held, event.accepted):
             held.accepted_by = event.operator
-    node.blamed, node.checks_failed, node.news.repaired = "", 0, f"repaired, says {reason}"
+    node.blame.reason, node.health.checks_failed, node.news.repaired = (
+        "",
+        0,
+        f"repaired, says {reason}",
+    )
     turn.mark_node(node.name)
 
 
@@ -221,19 +229,21 @@ def replace_agent_findings(
 
     ``since_ns``: since when each is open, as far as that is told.
     """
-    kept = {k: held for k, held in node.findings.items() if held.owner is not FindingOwner.AGENT}
+    kept = {
+        k: held for k, held in node.health.findings.items() if held.owner is not FindingOwner.AGENT
+    }
     for finding, began_ns in zip(findings, chain(since_ns, repeat(now_ns)), strict=False):
         name = _finding_name(FindingOwner.AGENT, finding.key)
-        known = node.findings.get(name)
+        known = node.health.findings.get(name)
         if known is None:
             known = OpenFinding(finding, min(began_ns, now_ns), FindingOwner.AGENT)
         elif is_news(known.finding, finding):
             first = _first_evidence(known, finding)
             known = OpenFinding(finding, known.since_ns, FindingOwner.AGENT, first_evidence=first)
-        if name in node.flapping:
-            node.flapping[name].drop_held()
+        if name in node.health.flapping:
+            node.health.flapping[name].drop_held()
         kept[name] = known
-    node.findings = kept
+    node.health.findings = kept
 
 
 def _finding_name(owner: FindingOwner, key: FindingKey) -> str:
@@ -242,9 +252,9 @@ def _finding_name(owner: FindingOwner, key: FindingKey) -> str:
 
 def _raise_finding(turn: Turn, node: NodeRecord, found: OpenFinding) -> None:
     name = _finding_name(found.owner, found.finding.key)
-    known = node.findings.get(name)
+    known = node.health.findings.get(name)
     if known is None:
-        node.flapping.setdefault(name, Flapping()).note_raised(turn.now_ns)
+        node.health.flapping.setdefault(name, Flapping()).note_raised(turn.now_ns)
     elif not _is_change_told(turn, node, known, found):
         return
     else:
@@ -262,7 +272,7 @@ def _first_evidence(known: OpenFinding, found: Finding) -> str:
 
 def _open_finding(turn: Turn, node: NodeRecord, name: str, found: OpenFinding) -> None:
     finding = found.finding
-    node.findings[name] = found
+    node.health.findings[name] = found
     turn.announce(
         node.name,
         finding.condition,
@@ -277,9 +287,9 @@ def _clear_finding(
     name: str,
     cleared: FindingCleared | FindingSettled | VerdictChanged | Cleared,
 ) -> None:
-    if name not in node.findings or _keep_open(turn, node, name, cleared.key):
+    if name not in node.health.findings or _keep_open(turn, node, name, cleared.key):
         return
-    del node.findings[name]
+    del node.health.findings[name]
     condition = cleared.key.condition
     turn.announce(
         node.name,
@@ -293,7 +303,7 @@ def _clear_finding(
 def _is_change_told(turn: Turn, node: NodeRecord, known: OpenFinding, found: OpenFinding) -> bool:
     """Return whether an open finding that is raised again has changed, and people are told now."""
     name = _finding_name(found.owner, found.finding.key)
-    flapping = node.flapping.setdefault(name, Flapping())
+    flapping = node.health.flapping.setdefault(name, Flapping())
     came_back = bool(flapping.well_since_ns)
     if came_back:
         flapping.note_raised(turn.now_ns)
@@ -314,12 +324,12 @@ def _is_change_told(turn: Turn, node: NodeRecord, known: OpenFinding, found: Ope
 
 def _keep_open(turn: Turn, node: NodeRecord, name: str, key: FindingKey) -> bool:
     """Return whether a finding stays open that is over for the moment; say so once a minute."""
-    flapping = node.flapping.get(name)
+    flapping = node.health.flapping.get(name)
     if flapping is None:
         return False
     if not flapping.keeps_open(turn.now_ns):
         if not (flapping.raised_ns and flapping.is_recent(turn.now_ns)):
-            del node.flapping[name]
+            del node.health.flapping[name]
         return False
     if not turn.has_timer(TimerKind.FLAPPING, node.name):
         turn.set_timer(f"{TimerKind.FLAPPING}/{node.name}", flapping.over_at_ns - turn.now_ns)
@@ -334,19 +344,19 @@ def flapping_due(turn: Turn, node_name: str) -> None:
     node = turn.state.nodes.get(node_name)
     if node is None:
         return
-    for name, flapping in list(node.flapping.items()):
-        if name not in node.findings:
-            del node.flapping[name]
+    for name, flapping in list(node.health.flapping.items()):
+        if name not in node.health.findings:
+            del node.health.flapping[name]
         elif flapping.well_since_ns and flapping.over_at_ns <= turn.now_ns:
-            key = node.findings[name].finding.key
+            key = node.health.findings[name].finding.key
             well = "it came and went, and has been well for a minute"
             _clear_finding(turn, node, name, Cleared(key, well))
         elif (due := flapping.take_due(turn.now_ns)) is not None:
-            known = node.findings[name]
+            known = node.health.findings[name]
             first = _first_evidence(known, due)
             changed = OpenFinding(due, known.since_ns, known.owner, first_evidence=first)
             _open_finding(turn, node, name, changed)
-    flapping_now = node.flapping.values()
+    flapping_now = node.health.flapping.values()
     pending = [one.over_at_ns for one in flapping_now if one.well_since_ns]
     pending += [one.changes.due_at_ns for one in flapping_now if one.held is not None]
     if pending:
@@ -385,9 +395,9 @@ def finding_sentence(finding: Finding) -> str:
 def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) -> None:
     failed = "" if report.passed else report.message or "its agent does not say why"
     problem = failed or _fatal_finding(turn, node)
-    node.checks_unanswered = 0
+    node.health.checks_unanswered = 0
     if not problem:
-        node.blamed, node.checks_failed = "", 0
+        node.blame.reason, node.health.checks_failed = "", 0
         turn.drop_timer(f"{TimerKind.CHECK}/{node.name}")
         node.spare_check.passed_ns, node.spare_check.failed = turn.now_ns, ""
         again = node.claim_of(AUTOMATION) is not None or claims.is_maintained(node)
@@ -402,30 +412,30 @@ def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) 
             claims.unclaim(turn, node, AUTOMATION, refused.why)
     else:
         lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
-    node.check_failed = failed
+    node.health.check_failed = failed
     turn.set_timer(f"{TimerKind.CHECK}/{node.name}", _recheck_ns(turn.state.settings, node))
-    node.checks_failed += 1
+    node.health.checks_failed += 1
 
 
 def _recheck_ns(settings: Settings, node: NodeRecord) -> int:
     """Return when a failed check is repeated: twice as late each time, up to a limit."""
-    after_ns = settings.recheck_ns << min(node.checks_failed, _DOUBLED_MAX)
+    after_ns = settings.recheck_ns << min(node.health.checks_failed, _DOUBLED_MAX)
     return min(after_ns, max(settings.recheck_ns, settings.recheck_max_ns))
 
 
 def _ask_again(turn: Reconciliation, node: NodeRecord) -> None:
     """Have a node checked once more; one whose agent does not answer twice is a finding."""
-    if not node.connected:
+    if not node.liveness.connected:
         return  # it is checked when its agent connects
     lifecycle.check_anew(turn, node)
-    if node.checks_unanswered >= _UNANSWERED_MAX:
+    if node.health.checks_unanswered >= _UNANSWERED_MAX:
         message = f"{node.name}: its agent is connected, and has not answered its check"
-        record_unanswered(turn, node, f"{message}, {node.checks_unanswered} times")
+        record_unanswered(turn, node, f"{message}, {node.health.checks_unanswered} times")
 
 
 def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
     """Return what a check does not show: an open finding that automation would act on."""
-    for held in node.findings.values():
+    for held in node.health.findings.values():
         fatal = held.finding.severity is Severity.FATAL and held.counts_against_node
         if fatal and not claims.refusal(turn, node, held.finding.condition, held.finding.mode):
             return finding_sentence(held.finding)
@@ -462,10 +472,10 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
         lifecycle.move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
         if node.state is NodeState.SUSPECT:
             node.reason = worst  # the finding that made it suspect may be over, and this one not
-        if node.state is NodeState.REPAIRING and cleared and not node.check_failed:
+        if node.state is NodeState.REPAIRING and cleared and not node.health.check_failed:
             reason = f"{cleared}what is open does not keep it out"
             lifecycle.move_node(turn, node, NodeEvent.CLEARED, reason)
-    elif not node.check_failed:
+    elif not node.health.check_failed:
         # Findings that are only observed, or that somebody has accepted, may still be open.
         reason = f"{cleared}no open finding counts against it"
         lifecycle.move_node(turn, node, NodeEvent.CLEARED, reason)
@@ -474,7 +484,7 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
 
 def is_well_now(node: NodeRecord, held: OpenFinding) -> bool:
     """Return whether a finding is over for the moment, and kept open because it comes and goes."""
-    flapping = node.flapping.get(_finding_name(held.owner, held.finding.key))
+    flapping = node.health.flapping.get(_finding_name(held.owner, held.finding.key))
     return flapping is not None and bool(flapping.well_since_ns)
 
 
@@ -482,7 +492,7 @@ def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding],
     """Return the fatal and the degraded ones about the node that nobody wants only observed."""
     found = [
         held.finding
-        for held in node.findings.values()
+        for held in node.health.findings.values()
         if held.counts_against_node
         and state.settings.mode_of(held.finding.condition, held.finding.mode) is not Mode.OBSERVE
     ]
@@ -494,25 +504,28 @@ def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding],
 
 def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
     """Have a node give up its ranks that is blamed for deaths there, and be checked."""
-    if not node.blamed:
+    if not node.blame.reason:
         return None
     if refusal := claims.refusal(turn, node, RANKS_DIE.name, RANKS_DIE.mode):
-        return _Advice(node.blamed, "replaced and checked", refusal)
-    reason, node.blamed = node.blamed, ""
-    node.strikes.clear()
-    node.hangs.clear()
+        return _Advice(node.blame.reason, "replaced and checked", refusal)
+    reason, node.blame.reason = node.blame.reason, ""
+    node.blame.strikes.clear()
+    node.blame.hangs.clear()
     lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason)
     return None
 
 
 def _advise(turn: Turn, node: NodeRecord, advice: _Advice | None) -> None:
     """Say once what automation would do to a node if it were allowed to."""
-    before, node.deferred = node.deferred, advice.reason if advice is not None else ""
+    before, node.isolation.deferred = (
+        node.isolation.deferred,
+        advice.reason if advice is not None else "",
+    )
     by_budget = advice is not None and advice.refusal.by_budget
     held_back = advice.refusal.why if advice is not None and by_budget else ""
-    node.held_back_ns = (node.held_back_ns or turn.now_ns) if held_back else 0
-    node.held_back = held_back
-    if node.deferred == before:
+    node.isolation.held_back_ns = (node.isolation.held_back_ns or turn.now_ns) if held_back else 0
+    node.isolation.held_back = held_back
+    if node.isolation.deferred == before:
         return
     turn.mark_node(node.name)
     indexing.refresh(turn, node)

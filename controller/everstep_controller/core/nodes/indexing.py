@@ -24,7 +24,7 @@ def note_hearing(turn: Turn, node: NodeRecord) -> None:
     state = turn.state
     if not state.index.is_away(node.name):
         forget_away(state, node.name)
-    for job_id in node.jobs:
+    for job_id in node.jobs.ids:
         job = state.jobs.get(job_id)
         if job is not None:
             note_doubtful_member(job, node)

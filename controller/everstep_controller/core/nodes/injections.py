@@ -7,7 +7,8 @@ from everstep_common.reports import InjectionChanged, InjectionState
 from everstep_controller.core import events
 from everstep_controller.core.actions import Action, ClearInjection, Inject
 from everstep_controller.core.events import InjectionCleared, InjectionOrdered, Reported
-from everstep_controller.core.model.node import Injection, NodeRecord
+from everstep_controller.core.model.injection import Injection
+from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -23,16 +24,16 @@ LISTED_NS = 600 * _SECOND_NS
 def injection_ordered(turn: Turn, event: InjectionOrdered) -> None:
     """An operator orders a fault."""
     node = turn.state.nodes[event.node]
-    node.injections_ordered += 1
+    node.injections.ordered += 1
     injection = Injection(
-        id=f"{node.name}/inject/{node.injections_ordered}",
+        id=f"{node.name}/inject/{node.injections.ordered}",
         spec=event.spec,
         duration_ns=event.duration_ns,
         operator=event.operator,
         reason=event.reason,
         ordered_ns=turn.now_ns,
     )
-    node.injections[injection.id] = injection
+    node.injections.by_id[injection.id] = injection
     turn.set_timer(f"{TimerKind.INJECTION}/{injection.id}", event.duration_ns + LISTED_NS)
     why = f": {event.reason}" if event.reason else ""
     seconds = event.duration_ns / _SECOND_NS
@@ -44,7 +45,7 @@ def injection_ordered(turn: Turn, event: InjectionOrdered) -> None:
 def injection_cleared(turn: Turn, event: InjectionCleared) -> None:
     """An operator orders the end of one injection, or of all."""
     node = turn.state.nodes[event.node]
-    for injection in node.injections.values():
+    for injection in node.injections.by_id.values():
         if event.injection in ("", injection.id) and not injection.over:
             injection.clearing = True
             message = f"{event.operator} ends {injection.spec} on {node.name}"
@@ -61,7 +62,7 @@ def injection_changed(turn: Turn, event: Reported[InjectionChanged]) -> None:
     """Take a node's answer."""
     report = event.report
     node = turn.state.nodes[event.origin.node]
-    injection = node.injections.get(report.injection)
+    injection = node.injections.by_id.get(report.injection)
     if injection is None or injection.over:
         return
     if report.state is not InjectionState.ORDERED:
@@ -71,14 +72,14 @@ def injection_changed(turn: Turn, event: Reported[InjectionChanged]) -> None:
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Order what is news; of a node that comes back, give up what did not reach it in time."""
     ordered, node.news.injections = node.news.injections, []
-    for injection in (node.injections[name] for name in ordered):
+    for injection in (node.injections.by_id[name] for name in ordered):
         turn.order(*injection_orders(node.name, injection))
     if node.news.connected:
         _expire_orders(turn, node)
 
 
 def _expire_orders(turn: Reconciliation, node: NodeRecord) -> None:
-    for injection in node.injections.values():
+    for injection in node.injections.by_id.values():
         waiting = injection.state is InjectionState.ORDERED
         if waiting and turn.now_ns - injection.ordered_ns > STALE_NS:
             message = f"{node.name} was away, and the order is too old now"
@@ -89,7 +90,7 @@ def forget_injection(turn: Turn, name: str) -> None:
     """Forget an injection whose time is long over."""
     node = turn.state.nodes.get(name.partition("/")[0])
     if node is not None:
-        node.injections.pop(name, None)
+        node.injections.by_id.pop(name, None)
 
 
 def _move(

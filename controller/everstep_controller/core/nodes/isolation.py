@@ -54,7 +54,7 @@ DRIVER_FAILED = Condition(
 
 def wanted_isolation(node: NodeRecord) -> WantedIsolation:
     """Return what schedulers should do with a node; their own claims count for nothing here."""
-    ours = [claim for claim in node.claims if claim.owner != SCHEDULER]
+    ours = [claim for claim in node.isolation.claims if claim.owner != SCHEDULER]
     reason = "; ".join(f"{claim.owner}: {claim.reason}" for claim in ours)
     return WantedIsolation(node.name, tuple(claim.owner for claim in ours), reason)
 
@@ -213,7 +213,7 @@ def _record_reading(turn: Turn, record: DriverRecord) -> None:
     """Take a reading as what is so: what failed and is done all the same is not asked for again."""
     nodes = turn.state.nodes
     if not record.read:
-        _mark(turn, (name for name, node in nodes.items() if node.claims))
+        _mark(turn, (name for name, node in nodes.items() if node.isolation.claims))
         _mark(turn, record.nodes)
     record.read, record.reading = True, False
     for name, known in record.nodes.items():
@@ -327,7 +327,7 @@ def _is_so(wanted: WantedIsolation, known: NodeIsolation) -> bool:
 
 def _claims_on(node: NodeRecord) -> tuple[str, ...]:
     """Return the claims of a node by what tells one from the next, whatever its reason becomes."""
-    ours = (claim for claim in node.claims if claim.owner != SCHEDULER)
+    ours = (claim for claim in node.isolation.claims if claim.owner != SCHEDULER)
     return tuple(f"{claim.owner}@{claim.since_ns}" for claim in ours)
 
 

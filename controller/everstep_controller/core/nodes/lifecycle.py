@@ -228,11 +228,11 @@ _DOUBLED_MAX = 16
 
 def check_anew(turn: Reconciliation, node: NodeRecord) -> None:
     """Have a node checked, whatever came of the check before."""
-    node.checks += 1
-    node.check_failed = ""
+    node.health.checks += 1
+    node.health.check_failed = ""
     turn.order(check_order(node))
     settings = turn.state.settings
-    after_ns = settings.check_timeout_ns << min(node.checks_unanswered, _DOUBLED_MAX)
+    after_ns = settings.check_timeout_ns << min(node.health.checks_unanswered, _DOUBLED_MAX)
     most_ns = max(settings.check_timeout_ns, settings.recheck_max_ns)
     turn.set_timer(f"{TimerKind.CHECK}/{node.name}", min(after_ns, most_ns))
 
@@ -281,7 +281,9 @@ def unanswered_checks(node: NodeRecord) -> Iterator[RunCheck]:
 
 def check_order(node: NodeRecord) -> RunCheck:
     """Return the order to check a node before it may take ranks."""
-    return RunCheck(id=f"{node.name}/check/{node.checks}", node=node.name, reason=node.reason)
+    return RunCheck(
+        id=f"{node.name}/check/{node.health.checks}", node=node.name, reason=node.reason
+    )
 
 
 def spare_check_order(node: NodeRecord) -> RunCheck:

@@ -6,7 +6,8 @@ changes it.
 
 from everstep_common.reports import TcpAnswer
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.model.node import NodeRecord, NodeState, Silence
+from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node_liveness import Silence
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import (
     health,
@@ -49,21 +50,21 @@ def _reconcile_silence(turn: Reconciliation, node: NodeRecord) -> None:
     told, node.news.told_lost = node.news.told_lost, ""
     silent, heard = node.news.silent, node.news.evidence
     node.news.silent = node.news.evidence = False
-    if node.gone or not node.silent_since_ns:
+    if node.gone or not node.liveness.silent_since_ns:
         return
     if node.state is NodeState.MAINTENANCE:
         _await_maintained(turn, node)
         return
     scheduler, said = quorum.word_of_scheduler(turn.state, node)
     if told or scheduler:
-        node.lost_by = node.lost_by or scheduler
+        node.liveness.lost_by = node.liveness.lost_by or scheduler
         _lose_node(turn, node, told or f"{scheduler} does not hear it either: {said}")
         return
-    if node.confirmation is not None and rounds.is_over(turn, node):
+    if node.liveness.confirmation is not None and rounds.is_over(turn, node):
         heard = True
         _end_round(turn, node)
     ask = silent or not turn.has_timer(TimerKind.SILENCE, node.name)
-    if node.silent_since_ns and (heard or ask):
+    if node.liveness.silent_since_ns and (heard or ask):
         _judge_silence(turn, node, ask=ask)
 
 
@@ -82,7 +83,7 @@ def _judge_silence(turn: Reconciliation, node: NodeRecord, *, ask: bool) -> None
     _note_doubt(turn, node, found.why if found.liveness is not Liveness.ALIVE else "")
     if ask:
         in_vain = quorum.asks_in_vain(turn.state, node)
-        if node.confirmation is None and not in_vain and not _is_fresh(turn, node):
+        if node.liveness.confirmation is None and not in_vain and not _is_fresh(turn, node):
             rounds.ask(turn, node)
         after_ns = _HELD_RETRY_NS if in_vain else _retry_ns(turn, node, found)
         turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", after_ns)
@@ -90,16 +91,16 @@ def _judge_silence(turn: Reconciliation, node: NodeRecord, *, ask: bool) -> None
 
 def _retry_ns(turn: Turn, node: NodeRecord, found: LivenessVerdict) -> int:
     """Return when a silent node is asked about again, or people are to be told of it."""
-    told_ns = node.silent_since_ns + turn.state.settings.agent_return_ns
+    told_ns = node.liveness.silent_since_ns + turn.state.settings.agent_return_ns
     again_ns = min(found.again_ns, told_ns) if told_ns > turn.now_ns else found.again_ns
     return max(again_ns - turn.now_ns, 1)
 
 
 def _judge(turn: Turn, node: NodeRecord) -> LivenessVerdict:
-    silence = node.silence
+    silence = node.liveness.silence
     signs = Signs(
-        connected=node.connected,
-        since_ns=node.silent_since_ns,
+        connected=node.liveness.connected,
+        since_ns=node.liveness.silent_since_ns,
         unheard_ns=_unheard_since_ns(turn, node),
         heard_ns=silence.heard_ns,
         kernel_ns=silence.kernel_ns,
@@ -111,7 +112,7 @@ def _judge(turn: Turn, node: NodeRecord) -> LivenessVerdict:
         leaving=silence.leaving,
         expected_until_ns=silence.expected_until_ns,
         stepping_until_ns=_stepping_until_ns(turn.state, node),
-        claimed=node.contender is not None or bool(node.successor),
+        claimed=node.identity.contender is not None or bool(node.identity.successor),
         held=f"{quorum.CUT_OFF}: {silence.held}" if silence.held else "",
         held_ns=silence.held_ns,
     )
@@ -125,7 +126,7 @@ def _unheard_since_ns(turn: Turn, node: NodeRecord) -> int:
     it. One that has not, or not yet, may hear it still: then it is when those were asked first who
     got no answer.
     """
-    silence = node.silence
+    silence = node.liveness.silence
     for name in silence.watchers:
         if name not in silence.unheard and not _cannot_tell(turn, name):
             return silence.denied_since_ns
@@ -137,9 +138,9 @@ def _cannot_tell(turn: Turn, name: str) -> bool:
     node = turn.state.nodes.get(name)
     if node is None or node.gone:
         return True
-    if turn.now_ns < node.silence.expected_until_ns:
+    if turn.now_ns < node.liveness.silence.expected_until_ns:
         return False
-    return not node.connected or bool(node.silent_to) or node.doubtful
+    return not node.liveness.connected or bool(node.liveness.silent_to) or node.doubtful
 
 
 def _patience(state: State) -> Patience:
@@ -155,28 +156,32 @@ def _stepping_until_ns(state: State, node: NodeRecord) -> int:
     The first one after the silence may have been in flight; no second one is made without it.
     """
     found = 0
-    for job_id in node.jobs:
+    for job_id in node.jobs.ids:
         job = state.jobs.get(job_id)
         if job is None or job.state not in _STEPPING:
             continue
         members, steps = job.generation.members, job.ledger.steps
         if node.name not in members or len(members) == 1:
             continue
-        if len(steps) > 1 and steps[-2].end_ns > node.silent_since_ns:
+        if len(steps) > 1 and steps[-2].end_ns > node.liveness.silent_since_ns:
             lasts_ns = _STEPS_PROVE_TIMES * (steps[-1].end_ns - steps[-1].start_ns)
             found = max(found, steps[-1].end_ns + max(state.settings.silence_ns, lasts_ns))
     return found
 
 
 def _is_fresh(turn: Turn, node: NodeRecord) -> bool:
-    return node.connected and bool(node.answered_ns) and turn.now_ns - node.answered_ns < _FRESH_NS
+    return (
+        node.liveness.connected
+        and bool(node.liveness.answered_ns)
+        and turn.now_ns - node.liveness.answered_ns < _FRESH_NS
+    )
 
 
 def _end_round(turn: Reconciliation, node: NodeRecord) -> None:
-    waiting = node.confirmation
+    waiting = node.liveness.confirmation
     rounds.end(turn, node)
-    node.silence.asked = True
-    if node.connected and not node.silent_to and node.silence.heard_ns:
+    node.liveness.silence.asked = True
+    if node.liveness.connected and not node.liveness.silent_to and node.liveness.silence.heard_ns:
         end_silence(turn, node, "its peers hear it")
     if waiting is None or waiting.verdicts:
         return
@@ -191,7 +196,7 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
 
     Not of one of which no peer tells: then the controller may be the one that is cut off.
     """
-    silence, before = node.silence, node.silence.doubt
+    silence, before = node.liveness.silence, node.liveness.silence.doubt
     if doubt and not before:
         silence.doubted_ns = turn.now_ns
         turn.announce(node.name, NODE_DOUBTFUL, f"{node.name} is doubtful: {doubt}")
@@ -199,7 +204,7 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
     if bool(doubt) != bool(before):
         indexing.note_hearing(turn, node)
         turn.mark_node(node.name)
-    away_ns = turn.now_ns - node.silent_since_ns
+    away_ns = turn.now_ns - node.liveness.silent_since_ns
     due = doubt and not silence.held and away_ns >= turn.state.settings.agent_return_ns
     told = outage.is_witnessed(silence) or not rounds.witnesses(turn.state, node)
     if due and told and not outage.takes(turn, node):
@@ -221,18 +226,18 @@ def _hangs(node: NodeRecord) -> bool:
     port of one that has ended does not; but so does that of an agent which only its stream and its
     probes do not reach.
     """
-    silence = node.silence
+    silence = node.liveness.silence
     accepts = silence.kernel_said == KERNEL_SAYS[TcpAnswer.ACCEPTED]
-    unheard = not silence.heard_ns and not node.blocked_since_ns
-    return node.connected or (accepts and unheard and not silence.leaving)
+    unheard = not silence.heard_ns and not node.liveness.blocked_since_ns
+    return node.liveness.connected or (accepts and unheard and not silence.leaving)
 
 
 def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
     """Declare a node lost."""
-    node.connected = False
+    node.liveness.connected = False
     rounds.end(turn, node)
     turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
-    node.silence = Silence()
+    node.liveness.silence = Silence()
     turn.mark_node(node.name)
     lifecycle.move_node(turn, node, NodeEvent.SILENT, reason)
     indexing.note_hearing(turn, node)
@@ -240,14 +245,14 @@ def _lose_node(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
 
 def _await_maintained(turn: Reconciliation, node: NodeRecord) -> None:
     """Expect nothing more of a node that fell silent while somebody works on it."""
-    if node.connected or turn.has_timer(TimerKind.SILENCE, node.name):
+    if node.liveness.connected or turn.has_timer(TimerKind.SILENCE, node.name):
         return
-    wait_ns = node.silent_since_ns + turn.state.settings.agent_return_ns - turn.now_ns
+    wait_ns = node.liveness.silent_since_ns + turn.state.settings.agent_return_ns - turn.now_ns
     if wait_ns > 0:
         turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", wait_ns)
         return
-    node.absent = True
-    node.silence = Silence()
+    node.liveness.absent = True
+    node.liveness.silence = Silence()
     rounds.end(turn, node)
     turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
     indexing.note_hearing(turn, node)

@@ -16,11 +16,13 @@ from everstep_controller.core.events import NodeConnected
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import (
     Claim,
+    JobsOfNode,
     NodeNews,
     NodeRecord,
+    NodeSpec,
     OpenFinding,
-    Silence,
 )
+from everstep_controller.core.model.node_liveness import Silence
 from everstep_controller.core.model.pair_test import PairRecord
 from everstep_controller.core.model.state import State, forget_away
 from everstep_controller.core.nodes import agent_identity, indexing, removal
@@ -81,11 +83,11 @@ def _is_same(node: NodeRecord, event: NodeConnected, alone: bool) -> bool:
 
     Where several nodes are of one machine they are played there: only the data folder tells then.
     """
-    shared = _shares_hardware(node.inventory, event.inventory)
-    booted = node.boot_id != event.boot_id
-    if shared is False or (node.connected and not (shared and booted)):
+    shared = _shares_hardware(node.spec.inventory, event.inventory)
+    booted = node.spec.boot_id != event.boot_id
+    if shared is False or (node.liveness.connected and not (shared and booted)):
         return False
-    return node.outbox == event.outbox or bool(alone and shared)
+    return node.spec.outbox == event.outbox or bool(alone and shared)
 
 
 def _shares_hardware(one: Inventory, other: Inventory) -> bool | None:
@@ -131,10 +133,15 @@ def rename(turn: Turn, node: NodeRecord, name: str) -> None:
     removal.forget_among_peers(turn, node)
     removal.drop_injections(turn, node)
     forget_away(state, old)
-    left = NodeRecord(old, since_ns=turn.now_ns, domain=node.domain, jobs=node.jobs)
+    left = NodeRecord(
+        old,
+        since_ns=turn.now_ns,
+        spec=NodeSpec(domain=node.spec.domain),
+        jobs=JobsOfNode(node.jobs.ids),
+    )
     before = state.nodes.get(name)
-    node.name, node.jobs = name, before.jobs if before is not None else []
-    node.claims += _claims_besides(node, before)
+    node.name, node.jobs.ids = name, before.jobs.ids if before is not None else []
+    node.isolation.claims += _claims_besides(node, before)
     _begin_anew(node)
     state.nodes[name], state.nodes[old] = node, left
     state.pair_wanted = [one for one in state.pair_wanted if one not in (old, name)]
@@ -143,8 +150,8 @@ def rename(turn: Turn, node: NodeRecord, name: str) -> None:
     _keep_timers(turn, old, name)
     _keep_in_orders(state, old, name)
     for one in state.nodes.values():
-        if one.renamed_to == old:
-            one.renamed_to = name
+        if one.identity.renamed_to == old:
+            one.identity.renamed_to = name
     for job in state.jobs.values():
         _keep_in_memory(job, old, name)
     _take_for_lost(turn, left, name)
@@ -156,22 +163,25 @@ def rename(turn: Turn, node: NodeRecord, name: str) -> None:
 
 def _claims_besides(node: NodeRecord, before: NodeRecord | None) -> list[Claim]:
     """Return what is claimed of a gone node besides; the record of an old name has only ours."""
-    if before is None or before.renamed_to:
+    if before is None or before.identity.renamed_to:
         return []
-    owners = {claim.owner for claim in node.claims}
-    return [one for one in before.claims if one.owner not in owners]
+    owners = {claim.owner for claim in node.isolation.claims}
+    return [one for one in before.isolation.claims if one.owner not in owners]
 
 
 def _begin_anew(node: NodeRecord) -> None:
     """Forget what is only of the streams of an agent, and of the jobs that its node ran."""
-    node.connected, node.silent_to, node.questions = False, [], []
-    node.silence, node.blocked_since_ns = Silence(), 0
-    node.refusals, node.injections = {}, {}
+    liveness = node.liveness
+    liveness.connected, liveness.silent_to, liveness.questions = False, [], []
+    liveness.silence, liveness.blocked_since_ns = Silence(), 0
+    node.jobs.refusals, node.injections.by_id = {}, {}
     node.news, node.pair = NodeNews(), PairRecord(count=node.pair.count)
     node.spare_check.asked = False
     told = (AGENT_GONE.name, AGENT_HUNG.name)
-    node.findings = {
-        key: held for key, held in node.findings.items() if held.finding.condition not in told
+    node.health.findings = {
+        key: held
+        for key, held in node.health.findings.items()
+        if held.finding.condition not in told
     }
 
 
@@ -216,8 +226,8 @@ def _named(one: str, old: str, name: str) -> str:
 
 
 def _take_for_lost(turn: Turn, left: NodeRecord, name: str) -> None:
-    left.renamed_to = left.lost_by = name
-    left.silent_since_ns = turn.now_ns
+    left.identity.renamed_to = left.liveness.lost_by = name
+    left.liveness.silent_since_ns = turn.now_ns
     left.news.told_lost = f"it is {name} now"
     indexing.note_hearing(turn, left)
     turn.mark_node(left.name)
@@ -227,7 +237,7 @@ def _take_for_lost(turn: Turn, left: NodeRecord, name: str) -> None:
 def forget_old_name(turn: Turn, name: str) -> None:
     """Forget the record of an old name, once no job needs it."""
     left = turn.state.nodes.get(name)
-    if left is None or not left.renamed_to:
+    if left is None or not left.identity.renamed_to:
         return
     if removal.removal_problem(turn.state, left):
         turn.set_timer(f"{TimerKind.RENAMED}/{name}", _NEEDED_NS)
@@ -242,8 +252,8 @@ def findings(state: State) -> Iterator[OpenFinding]:
     """Yield a finding for each id that several machines have."""
     for machine, names in state.index.machines:
         nodes = [state.nodes[name] for name in names] if len(names) > 1 else []
-        there = [node for node in nodes if node.connected]
-        if len({node.boot_id for node in there}) > 1:
+        there = [node for node in nodes if node.liveness.connected]
+        if len({node.spec.boot_id for node in there}) > 1:
             since_ns = max(node.since_ns for node in there)
             yield OpenFinding(_finding(machine, [node.name for node in there]), since_ns)
 

@@ -13,7 +13,8 @@ from typing import NamedTuple
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_common.reports import TcpAnswer
-from everstep_controller.core.model.node import NodeRecord, OpenFinding, Silence
+from everstep_controller.core.model.node import NodeRecord, OpenFinding
+from everstep_controller.core.model.node_liveness import Silence
 from everstep_controller.core.model.state import CONTROLLER, Outage, State
 from everstep_controller.core.nodes.agent_findings import AGENT_GONE, AGENT_HUNG
 from everstep_controller.core.nodes.evidence import KERNEL_SAYS
@@ -135,11 +136,14 @@ def _near(state: State, node: NodeRecord) -> list[str]:
     """
     if len(state.index.silent) < FEW:
         return []
-    since_ns, silent = node.silent_since_ns, (state.nodes[name] for name in state.index.silent)
+    since_ns, silent = (
+        node.liveness.silent_since_ns,
+        (state.nodes[name] for name in state.index.silent),
+    )
     apart = {
-        one.name: abs(one.silent_since_ns - since_ns)
+        one.name: abs(one.liveness.silent_since_ns - since_ns)
         for one in silent
-        if not one.silence.held and not _is_told_alone(one)
+        if not one.liveness.silence.held and not _is_told_alone(one)
     }
     found: list[str] = []
     for count, within_ns in _TOGETHER:
@@ -149,7 +153,7 @@ def _near(state: State, node: NodeRecord) -> list[str]:
 
 
 def _is_told_alone(node: NodeRecord) -> bool:
-    told = (held.finding.condition for held in node.findings.values())
+    told = (held.finding.condition for held in node.health.findings.values())
     return any(condition in (AGENT_GONE.name, AGENT_HUNG.name) for condition in told)
 
 
@@ -179,7 +183,7 @@ def findings(state: State) -> Iterator[OpenFinding]:
 
 
 def _finding(state: State, outage: Outage) -> Finding:
-    silences = [state.nodes[name].silence for name in outage.nodes]
+    silences = [state.nodes[name].liveness.silence for name in outage.nodes]
     sign = Counter(map(_sign, silences)).most_common(1)[0][0]
     places = _places(state, outage.nodes)
     total = state.index.expected.total
@@ -210,7 +214,7 @@ def _places(state: State, names: Sequence[str]) -> list[_Place]:
 
     Domains are paths: all nodes of a pod share the pod, whatever racks they are in.
     """
-    away = Counter(state.nodes[name].domain for name in names)
+    away = Counter(state.nodes[name].spec.domain for name in names)
     shared = _shared_path(away)
     if len(away) > 1 and shared:
         below = (listed for domain, listed in state.index.expected if _is_in(domain, shared))

@@ -64,7 +64,7 @@ def listed(state: State) -> list[str]:
     return [
         node.name
         for node in state.nodes.values()
-        if node.connected and not node.gone and node.state is not NodeState.MAINTENANCE
+        if node.liveness.connected and not node.gone and node.state is not NodeState.MAINTENANCE
     ]
 
 
@@ -76,7 +76,7 @@ def call_where_needed(turn: Reconciliation, node: NodeRecord) -> None:
 
     It is asked after the peers were: who answers then is on this side of any cut that they saw.
     """
-    state, silence = turn.state, node.silence
+    state, silence = turn.state, node.liveness.silence
     if not silence.denied or is_answered(state, node, turn.now_ns):
         return
     last = state.roll
@@ -112,7 +112,7 @@ def is_answered(state: State, node: NodeRecord, now_ns: int) -> bool:
     roll, fresh_ns = state.roll, now_ns - 2 * state.settings.silence_ns
     if roll is None or not roll.over:
         return False
-    return roll.asked_ns >= max(node.silence.denied_since_ns, fresh_ns)
+    return roll.asked_ns >= max(node.liveness.silence.denied_since_ns, fresh_ns)
 
 
 def roll_called(turn: Turn, event: events.RollCalled) -> None:
@@ -123,7 +123,7 @@ def roll_called(turn: Turn, event: events.RollCalled) -> None:
     roll.heard, roll.over = event.heard, True
     for name in turn.state.index.silent:
         node = turn.state.nodes[name]
-        if node.silence.denied:
+        if node.liveness.silence.denied:
             node.news.evidence = True
             turn.mark_node(name)
 
@@ -140,7 +140,7 @@ def why_held(state: State, node: NodeRecord) -> str:
         return ""
     if not state.roll.by_most:
         return f"it hears {state.roll.heard} of {state.roll.expected} nodes"
-    denied = node.silence.denied
+    denied = node.liveness.silence.denied
     if len(denied) < (wanted := rounds.witnesses(state, node)):
         return f"only {len(denied)} of {wanted} peers could be asked"
     own = rounds.controller_domain(state)
@@ -153,7 +153,7 @@ def why_held(state: State, node: NodeRecord) -> str:
 
 def hold(turn: Reconciliation, node: NodeRecord, why: str) -> None:
     """Take a silent node for no more than doubtful; what peers have denied is asked anew."""
-    silence = node.silence
+    silence = node.liveness.silence
     silence.held, silence.held_ns = why, turn.now_ns
     silence.denied.clear()
     indexing.note_hearing(turn, node)
@@ -162,7 +162,7 @@ def hold(turn: Reconciliation, node: NodeRecord, why: str) -> None:
 
 def asks_in_vain(state: State, node: NodeRecord) -> bool:
     """Return whether no answer about a node would count: at most half of the fleet is heard."""
-    return bool(node.silence.held) and 2 * state.index.heard.total <= expected(state)
+    return bool(node.liveness.silence.held) and 2 * state.index.heard.total <= expected(state)
 
 
 def may_be_cut_off(state: State) -> bool:
@@ -180,18 +180,18 @@ def note_heard(turn: Turn) -> None:
         return
     for name in state.index.silent:
         node = state.nodes[name]
-        node.silence.held_ns = turn.now_ns
-        node.silence.denied.clear()
+        node.liveness.silence.held_ns = turn.now_ns
+        node.liveness.silence.denied.clear()
         node.news.silent = True
         turn.mark_node(name)
 
 
 def is_alone(turn: Turn, node: NodeRecord) -> bool:
     """Return whether nobody tells of a silence that at least half of the fleet shares."""
-    state, silence = turn.state, node.silence
+    state, silence = turn.state, node.liveness.silence
     if is_small(state) or silence.held or silence.denied or silence.heard_ns or silence.kernel_ns:
         return False
-    away_ns = turn.now_ns - max(node.silent_since_ns, silence.expected_until_ns)
+    away_ns = turn.now_ns - max(node.liveness.silent_since_ns, silence.expected_until_ns)
     return away_ns >= state.settings.agent_return_ns and _is_half_silent(state)
 
 
@@ -229,7 +229,7 @@ def loss_problem(state: State, node: NodeRecord) -> str:
         return f"the controller acts on nothing now: {state.halted}"
     if node.state is NodeState.MAINTENANCE:
         return f"{node.name} is in maintenance: nothing is expected of it until that is over"
-    if node.connected and not node.doubtful:
+    if node.liveness.connected and not node.doubtful:
         return (
             f"{node.name} is heard: only a silent node is declared lost; to keep ranks from it: "
             f"everstep isolate {node.name} --reason WHY"
@@ -246,7 +246,7 @@ def node_declared_lost(turn: Turn, event: events.NodeDeclaredLost) -> None:
 
 def word_of_scheduler(state: State, node: NodeRecord) -> tuple[str, str]:
     """Return which scheduler does not hear a held node either, and what it says; "" for none."""
-    for name, driver in state.drivers.items() if node.silence.held else ():
+    for name, driver in state.drivers.items() if node.liveness.silence.held else ():
         if node.name in driver.down:
             return name, driver.down[node.name]
     return "", ""
@@ -255,7 +255,7 @@ def word_of_scheduler(state: State, node: NodeRecord) -> tuple[str, str]:
 def tell_lost(turn: Turn, node: NodeRecord, who: str, why: str) -> None:
     """Have it that somebody says of a silent node that it is lost, whatever is heard from here."""
     turn.announce(node.name, "NodeDeclaredLost", f"{who} says that {node.name} is lost: {why}")
-    node.lost_by = who
+    node.liveness.lost_by = who
     if not node.gone:
         node.news.told_lost = f"{who} says so: {why}"
     indexing.note_hearing(turn, node)
@@ -276,7 +276,7 @@ def tell_people(turn: Reconciliation) -> None:
         return
     stay = "is silent, and stays" if len(held) == 1 else "are silent, and stay"
     evidence = f"{_named(held)} {stay} doubtful"
-    message = f"{CUT_OFF}: {turn.state.nodes[held[0]].silence.held}"
+    message = f"{CUT_OFF}: {turn.state.nodes[held[0]].liveness.silence.held}"
     if known is None:
         turn.announce(CONTROLLER, CONTROLLER_CUT_OFF.name, f"{message}; {evidence}")
     elif (known.finding.message, known.finding.evidence) == (message, evidence):

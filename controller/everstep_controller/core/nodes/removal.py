@@ -39,7 +39,7 @@ def removal_problem(state: State, node: NodeRecord) -> str:
             f"{node.name} is in maintenance; to end that: everstep maintenance list, and "
             "everstep maintenance cancel WINDOW"
         )
-    if node.connected or not (node.gone or _is_agent_away(state, node)):
+    if node.liveness.connected or not (node.gone or _is_agent_away(state, node)):
         wait_s = state.settings.agent_return_ns / 1e9
         return (
             f"{node.name} is {node.state.value} and not lost: only what is gone is removed; stop "
@@ -51,7 +51,7 @@ def removal_problem(state: State, node: NodeRecord) -> str:
 
 def _is_agent_away(state: State, node: NodeRecord) -> bool:
     """Return whether people were told that its agent is away; another one may have its address."""
-    told = {one.finding.condition for one in node.findings.values()}
+    told = {one.finding.condition for one in node.health.findings.values()}
     alone = not told.isdisjoint({AGENT_GONE.name, AGENT_HUNG.name})
     return node.doubtful and (alone or outage.is_among(state, node.name))
 
@@ -106,19 +106,19 @@ def _forget_in_jobs(turn: Turn, node: NodeRecord) -> None:
 def forget_among_peers(turn: Turn, node: NodeRecord) -> None:
     """Wait for no answer about it or by it, and for no word that it hears a peer again."""
     rounds.end(turn, node)
-    for silent in node.questions:
-        waiting = turn.state.nodes[silent].confirmation
+    for silent in node.liveness.questions:
+        waiting = turn.state.nodes[silent].liveness.confirmation
         if waiting is not None and node.name in waiting.asked:
             waiting.asked.remove(node.name)
             turn.mark_node(silent)
     for other in turn.state.nodes.values():
         if other.pair.partner_of == node.name:
             other.pair.partner_of = ""
-        if node.name in other.silence.watchers:
-            other.silence.watchers.remove(node.name)
-        other.silence.unheard.pop(node.name, None)
-        if node.name in other.silent_to:
-            other.silent_to.remove(node.name)
+        if node.name in other.liveness.silence.watchers:
+            other.liveness.silence.watchers.remove(node.name)
+        other.liveness.silence.unheard.pop(node.name, None)
+        if node.name in other.liveness.silent_to:
+            other.liveness.silent_to.remove(node.name)
             indexing.note_hearing(turn, other)
             turn.mark_node(other.name)
 
@@ -137,14 +137,14 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
     for key in [key for key in state.refused_agents if key.startswith(f"{node.name}/")]:
         del state.refused_agents[key]
     state.paused.pop(node.name, None)
-    state.outboxes.pop(node.outbox, None)
+    state.outboxes.pop(node.spec.outbox, None)
     agent_identity.note_former(state, node)
     del state.nodes[node.name]
 
 
 def drop_injections(turn: Turn, node: NodeRecord) -> None:
     """Wait no more for the time after which injections are forgotten."""
-    for injection in node.injections:
+    for injection in node.injections.by_id:
         turn.drop_timer(f"{TimerKind.INJECTION}/{injection}")
 
 

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from everstep_controller.core.actions import ConfirmSilence, PingAgent
-from everstep_controller.core.model.node import Confirmation, NodeRecord
+from everstep_controller.core.model.node import NodeRecord
+from everstep_controller.core.model.node_liveness import Confirmation
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import agent_identity
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -17,14 +18,14 @@ _PLACES_MAX = 32
 
 def ask(turn: Reconciliation, node: NodeRecord) -> None:
     """Ask the agent itself and three peers, at once, what of a node answers."""
-    asked = confirmers(turn.state, node) if node.liveness_address else []
-    if not asked and not node.connected:
+    asked = confirmers(turn.state, node) if node.spec.liveness_address else []
+    if not asked and not node.liveness.connected:
         return
     number = f"{node.name}/silent/{turn.state.event_count}"
-    node.confirmation = Confirmation(number, asked, turn.now_ns)
+    node.liveness.confirmation = Confirmation(number, asked, turn.now_ns)
     for name in asked:
-        turn.state.nodes[name].questions.append(node.name)
-    if node.connected:
+        turn.state.nodes[name].liveness.questions.append(node.name)
+    if node.liveness.connected:
         turn.order(ping_order(node))
     turn.order(*(confirmation_order(node, name) for name in asked))
     turn.set_timer(f"{TimerKind.CONFIRM}/{node.name}", turn.state.settings.confirm_timeout_ns)
@@ -32,15 +33,15 @@ def ask(turn: Reconciliation, node: NodeRecord) -> None:
 
 def is_over(turn: Turn, node: NodeRecord) -> bool:
     """Return whether nobody is waited for any more who was asked about a node."""
-    waiting = node.confirmation
+    waiting = node.liveness.confirmation
     if waiting is None or not turn.has_timer(TimerKind.CONFIRM, node.name):
         return True
-    return not node.connected and len(waiting.verdicts) == len(waiting.asked)
+    return not node.liveness.connected and len(waiting.verdicts) == len(waiting.asked)
 
 
 def end(turn: Turn, node: NodeRecord) -> None:
     """Ask nobody any more what of a node answers."""
-    waiting, node.confirmation = node.confirmation, None
+    waiting, node.liveness.confirmation = node.liveness.confirmation, None
     for peer in waiting.asked if waiting is not None else ():
         drop_question(turn.state, peer, node.name)
     turn.drop_timer(f"{TimerKind.CONFIRM}/{node.name}")
@@ -49,35 +50,39 @@ def end(turn: Turn, node: NodeRecord) -> None:
 def drop_question(state: State, peer: str, silent: str) -> None:
     """Expect no answer of a peer any more."""
     asked = state.nodes.get(peer)
-    if asked is not None and silent in asked.questions:
-        asked.questions.remove(silent)
+    if asked is not None and silent in asked.liveness.questions:
+        asked.liveness.questions.remove(silent)
 
 
 def unanswered_questions(state: State, node: NodeRecord) -> Iterator[ConfirmSilence | PingAgent]:
     """Yield what a node was asked about silent peers, and of itself, and has not answered."""
-    for silent in node.questions:
+    for silent in node.liveness.questions:
         yield confirmation_order(state.nodes[silent], node.name)
-    if node.confirmation is not None and node.connected:
+    if node.liveness.confirmation is not None and node.liveness.connected:
         yield ping_order(node)
-    if node.contender is not None and node.contender.asked and node.connected:
-        yield agent_identity.ping_order(node, node.contender)
+    if (
+        node.identity.contender is not None
+        and node.identity.contender.asked
+        and node.liveness.connected
+    ):
+        yield agent_identity.ping_order(node, node.identity.contender)
 
 
 def confirmation_order(silent: NodeRecord, node: str) -> ConfirmSilence:
     """Return the question to a node about a silent peer."""
     return ConfirmSilence(
-        id=silent.confirmation.id if silent.confirmation else "",
+        id=silent.liveness.confirmation.id if silent.liveness.confirmation else "",
         node=node,
         reason=f"{silent.name} is silent",
         peer=silent.name,
-        peer_address=silent.liveness_address,
-        peer_bulk_address=silent.bulk_address,
+        peer_address=silent.spec.liveness_address,
+        peer_bulk_address=silent.spec.bulk_address,
     )
 
 
 def ping_order(node: NodeRecord) -> PingAgent:
     """Return the question to an agent whether its loop goes round."""
-    number = node.confirmation.id if node.confirmation else ""
+    number = node.liveness.confirmation.id if node.liveness.confirmation else ""
     return PingAgent(id=number, node=node.name, reason=f"peers do not hear {node.name}")
 
 
@@ -92,7 +97,7 @@ def confirmers(state: State, node: NodeRecord) -> list[str]:
     """
     seed = crc32(f"{node.name}/{state.event_count}".encode())
     found: list[str] = []
-    for domains in _domains_by_preference(state, node.domain, seed):
+    for domains in _domains_by_preference(state, node.spec.domain, seed):
         for offset in range(CONFIRMERS):
             for domain in domains:
                 names = state.index.heard.of(domain)
@@ -116,7 +121,7 @@ def controller_domain(state: State) -> str:
 
 def independent_domain(state: State, name: str) -> str:
     """Return what fails with a node: its domain, or where none is known the node alone."""
-    return state.nodes[name].domain or name
+    return state.nodes[name].spec.domain or name
 
 
 def witnesses(state: State, node: NodeRecord) -> int:
@@ -125,7 +130,7 @@ def witnesses(state: State, node: NodeRecord) -> int:
     All nodes count from which something is expected, also those that are silent themselves: where
     many are, the fault may be here.
     """
-    near = len(state.index.expected.of(node.domain))
+    near = len(state.index.expected.of(node.spec.domain))
     own = int(state.index.is_expected(node.name))
     far = state.index.expected.total - near
     return min(CONFIRMERS, far or near - own)

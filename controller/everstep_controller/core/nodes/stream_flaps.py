@@ -38,8 +38,8 @@ def record_end(turn: Turn, node: NodeRecord, reason: str = "") -> None:
     """Take note that a stream has ended, or that another one took its place."""
     if node.state is NodeState.MAINTENANCE:
         return
-    node.stream_end_reason = reason or node.stream_end_reason
-    node.stream_ends_ns = [*node.stream_ends_ns, turn.now_ns][-ENDS:]
+    node.streams.reason = reason or node.streams.reason
+    node.streams.ends_ns = [*node.streams.ends_ns, turn.now_ns][-ENDS:]
     turn.mark_node(node.name)
 
 
@@ -51,9 +51,9 @@ def stays_open(turn: Turn, name: str) -> None:
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Judge whether a node's streams flap."""
     if node.gone:
-        node.stream_ends_ns = []
-    ends = node.stream_ends_ns
-    if node.flaps_since_ns:
+        node.streams.ends_ns = []
+    ends = node.streams.ends_ns
+    if node.streams.flaps_since_ns:
         if not ends or turn.now_ns - ends[-1] >= QUIET_NS:
             _end_flapping(turn, node)
         elif not turn.has_timer(TimerKind.STREAM, node.name):
@@ -68,14 +68,14 @@ def _is_everywhere(turn: Turn) -> bool:
 
 
 def _begin_flapping(turn: Reconciliation, node: NodeRecord) -> None:
-    node.flaps_since_ns = node.stream_ends_ns[0]
+    node.streams.flaps_since_ns = node.streams.ends_ns[0]
     indexing.refresh(turn, node)
     health.raise_finding(turn, node, _finding(node))
     turn.set_timer(f"{TimerKind.STREAM}/{node.name}", QUIET_NS)
 
 
 def _end_flapping(turn: Reconciliation, node: NodeRecord) -> None:
-    node.flaps_since_ns, node.stream_ends_ns, node.stream_end_reason = 0, [], ""
+    node.streams.flaps_since_ns, node.streams.ends_ns, node.streams.reason = 0, [], ""
     indexing.refresh(turn, node)
     turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
     evidence = "it is lost" if node.gone else "its stream has been open for 10 min"
@@ -90,7 +90,7 @@ def _finding(node: NodeRecord) -> Finding:
         mode=STREAM_FLAPPING.mode,
         severity=Severity.DEGRADED,
         message=f"the stream of its agent ended {ENDS} times within 10 min",
-        evidence=node.stream_end_reason,
+        evidence=node.streams.reason,
         suggested_action=SuggestedAction.WATCH,
         rule="see 'journalctl -u everstep-agent' on the node, and the network between it and the "
         "controller; cleared when the stream has been open for 10 min",

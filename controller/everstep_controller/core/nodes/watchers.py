@@ -32,11 +32,11 @@ def watched_peers(nodes: Sequence[str], domain_of: Mapping[str, str]) -> dict[st
 def watchers_of(state: State, node: NodeRecord) -> list[str]:
     """Return who probes a node, as the fleet is now."""
     known = state.index.present.keys
-    names = state.index.present.of(node.domain)
+    names = state.index.present.of(node.spec.domain)
     at = bisect_left(names, node.name)
     if at == len(names) or names[at] != node.name:
         return []
-    index = bisect_left(known, node.domain)
+    index = bisect_left(known, node.spec.domain)
     near = [
         state.index.present.of(known[index - distance])
         for distance in range(min(_REACH, len(known)))

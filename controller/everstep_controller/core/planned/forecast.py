@@ -72,7 +72,7 @@ def pending(state: State, job: JobRecord) -> Planned | None:
     leaving = drained(state, job)
     if job.planned is not None or not leaving or job.state not in ACTIVE:
         return job.planned
-    claim = state.nodes[leaving[0]].claims[0]
+    claim = state.nodes[leaving[0]].isolation.claims[0]
     reason = f"{', '.join(leaving)} {'is' if len(leaving) == 1 else 'are'} drained: {claim.reason}"
     return Planned(PlannedKind.DRAIN, claim.owner, reason, job.generation.number, claim.since_ns)
 

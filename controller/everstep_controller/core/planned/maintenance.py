@@ -150,7 +150,7 @@ def _vacate(turn: Reconciliation, window: Window) -> None:
 def _begin(turn: Reconciliation, window: Window) -> None:
     window.state = WindowState.BEGUN
     for node in _nodes(turn.state, window):
-        node.absent, node.silent_to = node.gone, []
+        node.liveness.absent, node.liveness.silent_to = node.gone, []
         evidence.expect_nothing(turn, node)
         claims.claim(turn, node, MAINTENANCE, window.sentence())
         lifecycle.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
@@ -167,7 +167,7 @@ def _end(turn: Reconciliation, window: Window, reason: str) -> None:
         following = holding(turn.state.windows.values(), node.name, besides=window.id)
         if following is not None and following.span.begin_ns <= turn.now_ns:
             continue  # it goes on, whichever of the two timers came due first
-        away, node.absent = node.absent, False
+        away, node.liveness.absent = node.liveness.absent, False
         told = f"{reason}, and its agent is not back" if away else reason
         lifecycle.move_node(turn, node, NodeEvent.MAINTENANCE_OVER, told)
         if away:

@@ -37,8 +37,9 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
     if node is None or not saved or job.state is not JobState.RUNNING:
         return None
     budgets.record_isolation(turn)
-    node.swap_begun_ns = turn.now_ns
-    reason = f"the agent of {node.name} is away, and a spare takes its place: {node.silence.doubt}"
+    node.swap.begun_ns = turn.now_ns
+    doubt = node.liveness.silence.doubt
+    reason = f"the agent of {node.name} is away, and a spare takes its place: {doubt}"
     return Planned(PlannedKind.MOVE, AUTOMATION, reason, 0, 0, leaves=node.name)
 
 
@@ -47,10 +48,10 @@ def problem(state: State, job: JobRecord, node: NodeRecord) -> str:
     mode = state.settings.mode_of(STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
     if mode is not Mode.ENFORCE:
         return f"the mode of {STEPS_UNSAVED.name} is {mode.value}"
-    if node.silence.held or outage.is_among_many(state, node.name):
+    if node.liveness.silence.held or outage.is_among_many(state, node.name):
         return "many agents are away at once, or this controller is cut off from them"
-    if node.claims:
-        return f"{node.claims[0].owner} keeps {node.name} out already"
+    if node.isolation.claims:
+        return f"{node.isolation.claims[0].owner} keeps {node.name} out already"
     windows = [one for one in state.windows.values() if one.open and node.name in one.span.nodes]
     if windows:
         return f"{node.name} is expected back: {windows[0].sentence()}"
@@ -62,9 +63,13 @@ def why_over(state: State, job: JobRecord, wish: Planned) -> str:
     node = state.nodes.get(wish.leaves)
     if node is None or node.name not in job.generation.members:
         return f"it has no ranks on {wish.leaves}"
-    if node.connected and not node.doubtful:
+    if node.liveness.connected and not node.doubtful:
         return f"the agent of {node.name} is back"
-    return f"{node.claims[0].owner} keeps {node.name} out by now" if node.claims else ""
+    return (
+        f"{node.isolation.claims[0].owner} keeps {node.name} out by now"
+        if node.isolation.claims
+        else ""
+    )
 
 
 def may_leave(state: State, wish: Planned) -> bool:
@@ -94,7 +99,7 @@ def _refusal(turn: Turn, job: JobRecord, node: NodeRecord) -> str:
     refused = claims.refusal(turn, node, STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
     if refused is not None:
         return refused.why
-    begun_ns = node.swap_begun_ns
+    begun_ns = node.swap.begun_ns
     if begun_ns and turn.now_ns - begun_ns < _AGAIN_NS:
         return f"{node.name} was to be left already within an hour, at {shown(begun_ns)}"
     return ""
@@ -117,7 +122,7 @@ def _no_spare(state: State, job: JobRecord, node: NodeRecord) -> str:
 def _saved_since(job: JobRecord, node: NodeRecord) -> bool:
     """Return whether all ranks have saved a step that they made after the agent had gone."""
     step = job.generation.unsaved.saved_step
-    return step is not None and job.ledger.steps.ended_ns(step) > node.silence.doubted_ns
+    return step is not None and job.ledger.steps.ended_ns(step) > node.liveness.silence.doubted_ns
 
 
 def _sentence(job: JobRecord, why: str, *, saved: bool) -> str:

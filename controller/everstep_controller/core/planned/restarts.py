@@ -209,7 +209,7 @@ def _plan_drain(turn: Reconciliation, job: JobRecord, draining: set[str]) -> Non
         backoff.end_wait(turn, job)  # it leaves now, and may die of nothing elsewhere
         planning.plan(turn, job)
     elif job.state in ACTIVE:
-        claim = nodes[leaving[0]].claims[0]
+        claim = nodes[leaving[0]].isolation.claims[0]
         reason = (
             f"{', '.join(leaving)} {'is' if len(leaving) == 1 else 'are'} drained: {claim.reason}"
         )
@@ -511,7 +511,7 @@ def grown_size(state: State, job: JobRecord) -> int:
 def _waiting(state: State, job: JobRecord) -> list[NodeRecord]:
     members = frozenset(job.generation.members)
     able = planning.candidates(state, job)
-    return [node for node in able if node.name not in members and not node.deferred]
+    return [node for node in able if node.name not in members and not node.isolation.deferred]
 
 
 HANDLERS: Handlers = {

@@ -120,8 +120,8 @@ def shared_by(state: State, node: NodeRecord, job: JobRecord, held: OpenFinding)
         for name in job.generation.members
         if name != node.name and name in state.nodes
     ]
-    near = [one for one in others if node.domain and one.domain == node.domain]
-    for peers, share, place in ((near, _OF_DOMAIN, node.domain), (others, _OF_JOB, job.name)):
+    near = [one for one in others if node.spec.domain and one.spec.domain == node.spec.domain]
+    for peers, share, place in ((near, _OF_DOMAIN, node.spec.domain), (others, _OF_JOB, job.name)):
         having = sum(_has(one, held) for one in peers)
         if len(peers) >= _NODES_MIN and having >= max(2, share * len(peers)):
             return f"as on {having} of the {len(peers)} other nodes of {place}"
@@ -131,4 +131,6 @@ def shared_by(state: State, node: NodeRecord, job: JobRecord, held: OpenFinding)
 def _has(node: NodeRecord, held: OpenFinding) -> bool:
     """Return whether a node's agent has found the same, open now."""
     wanted = (held.finding.condition, held.owner)
-    return any((one.finding.condition, one.owner) == wanted for one in node.findings.values())
+    return any(
+        (one.finding.condition, one.owner) == wanted for one in node.health.findings.values()
+    )

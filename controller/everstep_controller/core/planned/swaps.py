@@ -113,7 +113,7 @@ def case_of(
 def begin_swap(turn: Reconciliation, node: NodeRecord, why: str, found_ns: int) -> None:
     """Drain a node: its jobs leave it at a step boundary. What is found began at ``found_ns``."""
     budgets.record_isolation(turn)
-    node.swapped_for_ns, node.swap_begun_ns = found_ns, turn.now_ns
+    node.swap.evidence_since_ns, node.swap.begun_ns = found_ns, turn.now_ns
     claims.drain(turn, node, AUTOMATION, why)
 
 
@@ -130,7 +130,7 @@ _AGAIN_NS = 3600 * 10**9
 
 def _begun_lately(turn: Turn, node: NodeRecord) -> str:
     """Return that a node was drained lately, and given back since."""
-    begun_ns = node.swap_begun_ns
+    begun_ns = node.swap.begun_ns
     if not begun_ns or turn.now_ns - begun_ns >= _AGAIN_NS:
         return ""
     return f"{node.name} was drained already within an hour, at {shown(begun_ns)}, and given back"
@@ -144,7 +144,11 @@ def _unsaved(job: JobRecord) -> str:
 
 def _kept_out(node: NodeRecord) -> str:
     """Return who takes a node away already."""
-    return f"{node.claims[0].owner} keeps {node.name} out already" if node.claims else ""
+    return (
+        f"{node.isolation.claims[0].owner} keeps {node.name} out already"
+        if node.isolation.claims
+        else ""
+    )
 
 
 # --- slow nodes ----------------------------------------------------------------------------------
@@ -277,7 +281,7 @@ def _pair_test(node: NodeRecord | None) -> str:
 def _why_over(state: State, node: NodeRecord) -> str:
     """Return why nothing shows any more that a node is slow; "" while something does."""
     # What was open before, and was not why it was drained, does not hold it.
-    if not is_evidence_open(state, node, node.swapped_for_ns):
+    if not is_evidence_open(state, node, node.swap.evidence_since_ns):
         return "what was found on it is over"
     jobs = [job for job in jobs_of_node(state, node) if node.name in job.generation.members]
     if jobs and not any(part.node == node.name for job in jobs for part in slow_parts(job)):
@@ -313,7 +317,7 @@ def trend(held: OpenFinding) -> str:
 
 def swap_plan(state: State, node: NodeRecord) -> str:
     """Return what is done about a precursor on a node, as people were told; "" for nothing."""
-    return node.swap_plan if _jobs_on(state, node) else ""
+    return node.swap.plan if _jobs_on(state, node) else ""
 
 
 def _reconcile_foretold(turn: Reconciliation, job_ids: Set[str]) -> None:
@@ -336,8 +340,8 @@ def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRe
         plan = swap.why
         if swap.drain:
             begin_swap(turn, node, swap.why, held.since_ns)
-    if plan != node.swap_plan:
-        node.swap_plan = plan
+    if plan != node.swap.plan:
+        node.swap.plan = plan
         turn.announce(node.name, "PrecursorPlanned", f"{node.name}: {plan}")
 
 
@@ -373,7 +377,7 @@ def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     found = precursor_of(turn.state.settings, node) is not None
     indexing.refresh(turn, node)
     if not found or not _jobs_on(turn.state, node):
-        node.swap_plan = ""
+        node.swap.plan = ""
     if not is_swapped(node):
         return
     mode = turn.state.settings.mode_of(NODE_PRECURSOR.name, NODE_PRECURSOR.mode)

@@ -52,7 +52,7 @@ def concerns(
     What is about the host, its network or its disks concerns all of them.
     """
     component = held.finding.key.component
-    known = {_address(one.pci_address) for one in node.inventory.accelerators}
+    known = {_address(one.pci_address) for one in node.spec.inventory.accelerators}
     device = _DEVICE.match(component.lower())
     one = _address(device[1]) if device is not None else ""
     if not _OF_DEVICES.match(component) and one not in known:
@@ -71,7 +71,7 @@ def _address(pci: str) -> str:
 
 def counting(state: State, node: NodeRecord) -> Iterator[OpenFinding]:
     """Yield the findings about a node that nobody wants only observed."""
-    for held in node.findings.values():
+    for held in node.health.findings.values():
         finding = held.finding
         mode = state.settings.mode_of(finding.condition, finding.mode)
         if held.counts_against_node and mode is not Mode.OBSERVE:

@@ -132,7 +132,7 @@ def _act(turn: Reconciliation, job: JobRecord, incident: JobIncident, judgement:
         job.ending.wanted = job.ending.wanted or judgement.sentence
     elif judgement.remedy is Remedy.REPLACE and judgement.node in turn.state.nodes:
         # Its jobs, this one too, leave it when automation may have it checked.
-        turn.state.nodes[judgement.node].blamed = judgement.sentence
+        turn.state.nodes[judgement.node].blame.reason = judgement.sentence
         turn.mark_node(judgement.node)
 
 
@@ -277,11 +277,11 @@ def _amiss(turn: Turn, job: JobRecord, incident: JobIncident, node: NodeRecord) 
     What it found long before the first of these deaths explains none. Nor does what it found of
     itself, or of devices of others.
     """
-    if not node.connected or node.doubtful:
+    if not node.liveness.connected or node.doubtful:
         return "its agent is away"
-    if node.check_failed:
-        return f"its check failed: {node.check_failed}"
-    if not node.findings:
+    if node.health.check_failed:
+        return f"its check failed: {node.health.check_failed}"
+    if not node.health.findings:
         return ""
     first_ns = min((incident.onset_ns, *(one.at_ns for one in job.recovery.judgements)))
     fault = RanksFault(first_ns, turn.now_ns, turn.state.settings.evidence_window_ns)
@@ -304,7 +304,7 @@ def _neighbours(turn: Turn, job: JobRecord) -> dict[str, str]:
 
 def neighbour(turn: Turn, job: JobRecord, name: str) -> str:
     """Return a job of another user that steps on a node; "" where there is none."""
-    if turn.state.nodes[name].jobs == [job.id]:
+    if turn.state.nodes[name].jobs.ids == [job.id]:
         return ""
     return next(_jobs_of_others(turn, job, name), "")
 
@@ -358,7 +358,7 @@ def _strikes(turn: Reconciliation, job: JobRecord, before_ns: int) -> dict[str, 
     return {
         name: sum(
             since_ns <= strike.at_ns < before_ns and strike.job != own
-            for strike in turn.state.nodes[name].strikes
+            for strike in turn.state.nodes[name].blame.strikes
         )
         for name in members
     }
@@ -367,8 +367,8 @@ def _strikes(turn: Reconciliation, job: JobRecord, before_ns: int) -> dict[str, 
 def _strike(turn: Reconciliation, job: JobRecord, judgement: Judgement) -> None:
     node = turn.state.nodes.get(judgement.node)
     if node is not None:
-        node.strikes.append(Strike(turn.now_ns, job.name, judgement.sentence))
-        del node.strikes[:-STRIKES_MAX]
+        node.blame.strikes.append(Strike(turn.now_ns, job.name, judgement.sentence))
+        del node.blame.strikes[:-STRIKES_MAX]
 
 
 def note_plan_tried(job: JobRecord, step: int | None) -> None:

@@ -90,7 +90,9 @@ def missing_answers(state: State, job: JobRecord) -> list[str]:
         names = (name for name, one in job.launchers.items() if one.stale_generation)
     elif job.state in ACTIVE:
         names = _behind(generation)
-    return [name for name in names if nodes[name].connected and not nodes[name].unreachable]
+    return [
+        name for name in names if nodes[name].liveness.connected and not nodes[name].unreachable
+    ]
 
 
 def _behind(generation: Generation) -> list[str]:

@@ -24,7 +24,7 @@ def choose_partners(
     names = heapq.nsmallest(
         PARTNERS,
         good,
-        key=lambda name: (good[name].domain != node.domain, name not in members, name),
+        key=lambda name: (good[name].spec.domain != node.spec.domain, name not in members, name),
     )
     return (good[name] for name in names)
 
@@ -53,18 +53,20 @@ def takes_part(state: State, node: NodeRecord) -> bool:
 
 def hardware(node: NodeRecord) -> tuple[object, ...]:
     """Return what must be equal for work to take as long."""
-    had = node.inventory
+    had = node.spec.inventory
     return had.cpu_model, had.cpu_count, sorted(one.name for one in had.accelerators)
 
 
 def why_absent(node: NodeRecord) -> str:
     """Return that a node's agent cannot be asked; "" where it can."""
-    return "" if node.connected and not node.unreachable else f"{node.name} is not connected"
+    return (
+        "" if node.liveness.connected and not node.unreachable else f"{node.name} is not connected"
+    )
 
 
 def why_occupied(state: State, node: NodeRecord, between: JobRecord | None) -> str:
     """Return whose ranks are on a node, or may be; those of a job between generations are not."""
-    for job in (state.jobs[job_id] for job_id in node.jobs if job_id in state.jobs):
+    for job in (state.jobs[job_id] for job_id in node.jobs.ids if job_id in state.jobs):
         launcher = job.launchers.get(node.name)
         if launcher is not None and launcher.stale_generation:
             return f"{node.name} has still to stop an older generation of {job.name}"

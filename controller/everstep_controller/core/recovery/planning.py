@@ -83,7 +83,7 @@ def _awaits_agents(state: State, job: JobRecord) -> bool:
     away = False
     for node in (state.nodes[name] for name in job.launchers):
         if not node.unreachable:
-            if node.welcomed_term == state.term:
+            if node.identity.welcomed_term == state.term:
                 return False  # asked at every event of the job: as a rule the first one is back
             away = True
     return away
@@ -158,7 +158,9 @@ def _stopping(turn: Reconciliation, job: JobRecord) -> None:
     if missing is None:
         if not pair_tests.holds(turn.state, job):
             plan(turn, job)
-    elif not nodes[missing].connected and not any(nodes[name].connected for name in silent):
+    elif not nodes[missing].liveness.connected and not any(
+        nodes[name].liveness.connected for name in silent
+    ):
         # Only the verdict on silent nodes is missing.
         segment = job.ledger.segments[-1]
         if segment.category == Category.DRAIN:
@@ -173,7 +175,7 @@ def candidates(state: State, job: JobRecord) -> list[NodeRecord]:
     """
     seats = frozenset(job.generation.members)
     offered = _offered(state, job, seats)
-    able = [node for node in offered if node.name in seats or not node.flaps_since_ns]
+    able = [node for node in offered if node.name in seats or not node.streams.flaps_since_ns]
     return sorted(able, key=lambda node: (distrust(node), node.name))
 
 
@@ -183,7 +185,7 @@ def last_resorts(state: State, job: JobRecord) -> list[NodeRecord]:
         return []
     seats = frozenset(job.generation.members)
     offered = _offered(state, job, seats)
-    able = [node for node in offered if node.name not in seats and node.flaps_since_ns]
+    able = [node for node in offered if node.name not in seats and node.streams.flaps_since_ns]
     return sorted(able, key=lambda node: (distrust(node), node.name))
 
 
@@ -199,7 +201,7 @@ def _offered(state: State, job: JobRecord, seats: Set[str]) -> Iterator[NodeReco
 
 def distrust(node: NodeRecord) -> int:
     """Return how little a node is trusted: 0 for a healthy one."""
-    if node.missed or node.deferred:
+    if node.missed or node.isolation.deferred:
         return placement.SUSPECT
     # Of two spares, one whose check is not outstanding comes first.
     return max(_DISTRUST[node.state], int(node.spare_check.asked))
@@ -209,7 +211,7 @@ def _last_choice(state: State, job: JobRecord, node: NodeRecord) -> int:
     """Return the distrust of a node; one that it would share with another job comes last."""
     if node.name in job.generation.members:
         return distrust(node)
-    if node.flaps_since_ns:
+    if node.streams.flaps_since_ns:
         return placement.LAST
     return max(distrust(node), int(bool(devices.occupants(state, node, job))))
 
@@ -253,9 +255,9 @@ def trusted(state: State, job: JobRecord) -> Sequence[NodeRecord]:
 
 def _doubt(job: JobRecord, node: NodeRecord) -> int:
     """Return how little a job should go back to a node; 0: nothing speaks against it."""
-    if node.deferred:
+    if node.isolation.deferred:
         return 2
-    flaps = bool(node.flaps_since_ns)
+    flaps = bool(node.streams.flaps_since_ns)
     hung = node.name in hung_again(job.recovery.hangs) or blame.died_again(job, node.name)
     return int(flaps or hung or node.name in job.overdue or still_held(job, node.name))
 
@@ -277,10 +279,10 @@ def place_members(
 ) -> tuple[list[str], PlanKind]:
     """Return what choose_members does, of these nodes only, and at most so many of them."""
     able = [
-        placement.Candidate(node.name, node.domain, _last_choice(state, job, node))
+        placement.Candidate(node.name, node.spec.domain, _last_choice(state, job, node))
         for node in nodes
     ]
-    domains = {name: state.nodes[name].domain for name in job.generation.members}
+    domains = {name: state.nodes[name].spec.domain for name in job.generation.members}
     placed = placement.place_nodes(
         job.generation.members, domains, able, most or job.spec.nodes_max, job.spec.replica_nodes
     )
@@ -481,7 +483,7 @@ def _note_asked(turn: Reconciliation, job: JobRecord) -> None:
 
 
 def _connected_holders(state: State, job: JobRecord) -> list[str]:
-    return [name for name in job.lineage.holders if state.nodes[name].connected]
+    return [name for name in job.lineage.holders if state.nodes[name].liveness.connected]
 
 
 def _next_step(state: State, job: JobRecord) -> str:
@@ -491,7 +493,7 @@ def _next_step(state: State, job: JobRecord) -> str:
         else "end it and start it again"
     )
     fresh = f"to start from scratch, {anew} with --fresh"
-    away = [name for name in job.lineage.holders if not state.nodes[name].connected]
+    away = [name for name in job.lineage.holders if not state.nodes[name].liveness.connected]
     if not away:
         return f"no node that had some of it is away; {fresh}"
     shown = ", ".join(away[:_NAMED_MAX]) + (" …" if len(away) > _NAMED_MAX else "")

@@ -113,7 +113,7 @@ def _choose_rendezvous(state: State, job: JobRecord) -> None:
     trust = {name: planning.distrust(state.nodes[name]) for name in job.generation.members}
     job.generation.members = Members(placement.rendezvous_first(job.generation.members, trust))
     first = job.generation.members[0]
-    job.generation.master_address = state.nodes[first].host
+    job.generation.master_address = state.nodes[first].spec.host
     job.generation.master_port = job.launchers[first].free_port
 
 
@@ -131,7 +131,7 @@ def _asked(turn: Turn, job: JobRecord) -> bool:
     # Ranks of a generation that the journal had lost may have been found on another node since, and
     # are stopped first. Of a node that is away nobody would ever hear that they are.
     older = [name for name, one in job.launchers.items() if one.stale_generation]
-    stopped = not any(turn.state.nodes[name].connected for name in older)
+    stopped = not any(turn.state.nodes[name].liveness.connected for name in older)
     waits = job.state is JobState.WAITING_STATE and not turn.paused(job.name)
     return waits and there and stopped
 

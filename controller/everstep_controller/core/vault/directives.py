@@ -440,7 +440,7 @@ class JobSnapshots:
         directed, catalogue = self.generation, self.holdings.catalogue
         nodes = state.nodes
         # Of a generation that ran before, a member may have been removed, or have another name now.
-        there = [one for one in directed.members if one in nodes and nodes[one].connected]
+        there = [one for one in directed.members if one in nodes and nodes[one].liveness.connected]
         connected = [one for one in there if not nodes[one].doubtful]
         if is_stopped(job):
             # A lost node has taken its replicas with it: a step of which one copy is whole is worth

@@ -75,7 +75,7 @@ def find_guards(
         # Best one that fetches nothing yet, in another failure domain than the holder's.
         best = min(
             (one for one in others if one not in tried),
-            key=lambda one: (one in found, able[one] == state.nodes[holder].domain),
+            key=lambda one: (one in found, able[one] == state.nodes[holder].spec.domain),
         )
         sources = (*(found[best].sources if best in found else ()), *sources_of(alone, there))
         found[best] = Prefetch(min(one.rank for one in sources), sources)
@@ -104,9 +104,11 @@ def _able(job: JobRecord, state: State) -> dict[str, str]:
     """Return the nodes whose launchers wait and whose agents can fetch, to their domains."""
     nodes = (state.nodes[name] for name in job.launchers if name in state.nodes)
     return {
-        node.name: node.domain
+        node.name: node.spec.domain
         for node in nodes
-        if node.connected and node.bulk_address and not (node.unreachable or node.doubtful)
+        if node.liveness.connected
+        and node.spec.bulk_address
+        and not (node.unreachable or node.doubtful)
     }
 
 

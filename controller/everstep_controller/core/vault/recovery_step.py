@@ -91,9 +91,9 @@ def reachable_nodes(state: State, catalogue: Catalogue) -> dict[str, str]:
     """Return who answers of the nodes in a catalogue, and the addresses of their bulk listeners."""
     known = (state.nodes[name] for name in catalogue.nodes if name in state.nodes)
     return {
-        node.name: node.bulk_address
+        node.name: node.spec.bulk_address
         for node in known
-        if node.connected and node.bulk_address and not node.unreachable
+        if node.liveness.connected and node.spec.bulk_address and not node.unreachable
     }
 
 

@@ -40,7 +40,7 @@ class Replication:
 
 def plan_ring(members: Sequence[str], state: State, short: Collection[str]) -> Replication:
     """Return the replication of a generation among its own members."""
-    domains = {name: state.nodes[name].domain for name in members if name in state.nodes}
+    domains = {name: state.nodes[name].spec.domain for name in members if name in state.nodes}
     return Replication(replica_targets(members, domains, short), frozenset(short))
 
 
@@ -119,14 +119,16 @@ def keeper_of(job: JobRecord, state: State, before: str, holders: Collection[str
     able = [
         name
         for name in spares_of(job)
-        if nodes[name].connected and nodes[name].bulk_address and not nodes[name].unreachable
+        if nodes[name].liveness.connected
+        and nodes[name].spec.bulk_address
+        and not nodes[name].unreachable
     ]
     if before in able or not able:
         return before if before in able else ""
-    home = nodes[member].domain if member in nodes else ""
+    home = nodes[member].spec.domain if member in nodes else ""
 
     def worse(name: str) -> tuple[bool, bool, bool, str]:
         node = nodes[name]
-        return bool(node.spare_check.failed), node.domain == home, name not in holders, name
+        return bool(node.spare_check.failed), node.spec.domain == home, name not in holders, name
 
     return min(able, key=worse)

@@ -78,7 +78,7 @@ def suspects(job: JobRecord, state: State) -> list[str]:
 
 def _suspected(node: NodeRecord, state: State) -> bool:
     # Before this controller has heard a node for the first time, its silence is no evidence.
-    heard = node.welcomed_term == state.term
+    heard = node.identity.welcomed_term == state.term
     expected = not node.gone and node.state is not NodeState.MAINTENANCE
     return heard and expected and node.missed
 
@@ -136,11 +136,11 @@ def _takers(job: JobRecord, state: State, silent: Collection[str]) -> Mapping[st
     if not leaving or not frozenset(job.launchers).difference(job.generation.members):
         return {}
     able = [
-        placement.Candidate(node.name, node.domain, planning.distrust(node))
+        placement.Candidate(node.name, node.spec.domain, planning.distrust(node))
         for node in planning.trusted(state, job)
         if node.name not in silent
     ]
-    domains = {name: state.nodes[name].domain for name in job.generation.members}
+    domains = {name: state.nodes[name].spec.domain for name in job.generation.members}
     placed = placement.place_nodes(
         job.generation.members, domains, able, job.spec.nodes_max, job.spec.replica_nodes
     )
@@ -153,7 +153,7 @@ def _left(job: JobRecord, state: State) -> list[str]:
         return []
     known = (state.nodes[name] for name in job.generation.members)
     # A node that is only silent may be a candidate again before the plan is made.
-    return [node.name for node in known if node.claims or node.gone or not node.missed]
+    return [node.name for node in known if node.isolation.claims or node.gone or not node.missed]
 
 
 def sources_of(copies: Iterable[Copy], there: Mapping[str, str]) -> tuple[ShardSource, ...]:

@@ -34,7 +34,7 @@ def _steps(draw: st.DrawFn) -> list[CommittedStep]:
 
 def _state(steps: CommittedSteps) -> State:
     spec = JobSpec(uid=0, token_sha256="t", nodes_min=1, nodes_max=1)
-    job = JobRecord("j-1", "j", spec, 0, Ledger(0, steps=steps))
+    job = JobRecord("j-1", "j", spec, Ledger(0, steps=steps))
     return State(jobs={"j-1": job})
 
 

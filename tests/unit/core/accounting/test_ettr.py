@@ -34,7 +34,7 @@ def _shown(*causes: str) -> admin_pb2.Ledger:
 def _job() -> JobRecord:
     """Return a job of 100 s: 10 s of start, 9 steps of 8 s, a slow one of 16 s, 2 s in flight."""
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=1)
-    job = JobRecord("train-1", "train", spec, created_ns=0, ledger=Ledger(0))
+    job = JobRecord("train-1", "train", spec, ledger=Ledger(0))
     job.ledger.enter(0, Category.INIT_QUEUE)
     job.ledger.begin_steps(10 * S, warmup=False)
     for step in range(9):

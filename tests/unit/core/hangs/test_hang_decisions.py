@@ -257,7 +257,7 @@ def test_a_finding_that_is_older_than_the_generation_was_borne_by_it() -> None:
     story.go_through()
     story.choose(None)
     story.step_on(2)
-    (held,) = story.core.state.nodes["n1"].findings.values()
+    (held,) = story.core.state.nodes["n1"].health.findings.values()
     assert held.since_ns < story.job.generation.began_ns
     assert story.now_ns - held.since_ns < 60 * S
     story.hang()

@@ -96,11 +96,11 @@ def test_nodes_that_see_no_move_do_not_say_that_a_job_stands_still_whose_steps_n
     )
     story.tell(events.Reported(story.origin("n1"), story.now_ns, unseeing, "j"))
     # The node that prints the steps is away, so that none is heard of.
-    story.core.state.nodes["n0"].connected = False
+    story.core.state.nodes["n0"].liveness.connected = False
     story.now_ns += 30 * S
     story.tell(events.Reported(story.origin("n1"), story.now_ns, unseeing, "j"))
     assert not story.job.hang.found_ns
-    story.core.state.nodes["n0"].connected = True
+    story.core.state.nodes["n0"].liveness.connected = True
     story.stand_still("n0")
     # Steps alone tell: the ranks are looked at before anybody is told.
     assert story.job.hang.found_ns == story.now_ns

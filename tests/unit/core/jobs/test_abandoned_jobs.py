@@ -136,7 +136,7 @@ def test_a_stranger_takes_no_job_from_its_user(stranger: dict[str, object]) -> N
     assert not story.come("n0", fresh=True, **stranger)
     assert story.job is before
     assert not story.job.launchers
-    assert "j" in story.core.state.nodes["n0"].refusals
+    assert "j" in story.core.state.nodes["n0"].jobs.refusals
 
 
 def test_a_job_that_was_to_begin_anew_and_has_not_begun_need_not_any_more() -> None:

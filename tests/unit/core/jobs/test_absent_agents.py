@@ -137,7 +137,7 @@ def test_a_controller_that_may_be_cut_off_takes_an_open_stream_for_no_word_of_mi
 ):
     story = _trains_as_most_fall_silent()
     _pass(story, 120)
-    assert story.core.state.nodes["n1"].silence.held
+    assert story.core.state.nodes["n1"].liveness.silence.held
     assert (story.job.state, story.incidents) == (JobState.RUNNING, [])
 
 

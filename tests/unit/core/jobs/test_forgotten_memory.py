@@ -38,7 +38,6 @@ def _job(state: JobState = JobState.ENDED) -> JobRecord:
         id="llama-7",
         name="llama",
         spec=JobSpec(uid=1000, token_sha256="", nodes_min=2, nodes_max=2),
-        created_ns=S,
         ledger=ledger,
         state=state,
         generation=Generation(4, members=Members(["n0", "n1"])),

@@ -1,5 +1,7 @@
 """Addresses for copies that only their own machine reaches, in a fleet of several machines."""
 
+from dataclasses import replace
+
 import pytest
 
 from everstep_controller.core import events
@@ -72,6 +74,6 @@ def test_jobs_with_ranks_there_and_elsewhere_are_named() -> None:
     story = Story(nodes=3)
     story.run()
     nodes = story.core.state.nodes
-    nodes["n0"].bulk_address, nodes["n0"].boot_id = "127.0.0.1:7436", "another"
+    nodes["n0"].spec = replace(nodes["n0"].spec, bulk_address="127.0.0.1:7436", boot_id="another")
     (said,) = _said(story)
     assert "; j has ranks there" in said

@@ -115,7 +115,7 @@ def test_the_fifth_isolation_within_an_hour_waits_until_the_first_is_an_hour_ago
         _clear(story, node)
     story.find("n4")
     assert _isolated(story) == []
-    assert "4 isolations an hour" in story.core.state.nodes["n4"].held_back
+    assert "4 isolations an hour" in story.core.state.nodes["n4"].isolation.held_back
     at_ns = story.core.state.timers["budget"]
     story.tell(events.TimerDue("budget"), after_s=(at_ns - story.now_ns) / S)
     assert _isolated(story) == ["n4"]
@@ -172,7 +172,7 @@ def test_a_job_that_steps_is_stopped_so_often_an_hour_and_recovered_whenever_ran
     bad = job.generation.members[0]
     story.find(bad)
     assert story.owners(bad) == []
-    assert "j still steps" in story.core.state.nodes[bad].held_back
+    assert "j still steps" in story.core.state.nodes[bad].isolation.held_back
     story.exit_rank(job.generation.members[1])
     assert story.owners(bad) == ["automation"], "it does not step any more"
     story.stop_all()

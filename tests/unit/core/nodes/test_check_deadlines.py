@@ -74,7 +74,9 @@ class Checked(Story):
         return [*((at_ns, name) for name, at_ns in timers), *self.asked]
 
     def findings(self) -> list[str]:
-        return [held.finding.condition for held in self.core.state.nodes["n0"].findings.values()]
+        return [
+            held.finding.condition for held in self.core.state.nodes["n0"].health.findings.values()
+        ]
 
     def waits_s(self) -> list[float]:
         """Return how long it was from each check to the next one."""
@@ -129,7 +131,7 @@ def test_a_node_that_is_away_is_not_asked_before_it_is_back() -> None:
     story = Checked()
     story.boot("2")
     story.tell(events.NodeDisconnected("n0"))
-    story.core.state.nodes["n0"].silence.expected_until_ns = story.now_ns + 100_000 * S
+    story.core.state.nodes["n0"].liveness.silence.expected_until_ns = story.now_ns + 100_000 * S
     before = len(story.asked_s)
     story.wait_s(10 * TIMEOUT_S)
     assert len(story.asked_s) == before

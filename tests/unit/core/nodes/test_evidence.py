@@ -41,7 +41,7 @@ class _Racks(Story):
         return [one for one in done if isinstance(one, actions.ConfirmSilence)]
 
     def domain(self, node: str) -> str:
-        return self.core.state.nodes[node].domain
+        return self.core.state.nodes[node].spec.domain
 
 
 def _answer(
@@ -93,7 +93,7 @@ def test_a_stall_of_the_controller_voids_what_was_asked_before_it() -> None:
     _answer(story, asked)
     story.tell(events.TimerDue("silence/n0"), after_s=0.1)
     assert story.state("n0") is before
-    assert not story.core.state.nodes["n0"].silence.denied
+    assert not story.core.state.nodes["n0"].liveness.silence.denied
 
 
 def _overloaded(story: Story) -> bool:

@@ -34,7 +34,7 @@ def over(key: FindingKey = SKEWED.key, node: str = "n1") -> events.VerdictChange
 
 def held(story: Story, node: str = "n1") -> set[tuple[str, str]]:
     """Return owner and condition of what is open on a node."""
-    findings = story.core.state.nodes[node].findings.values()
+    findings = story.core.state.nodes[node].health.findings.values()
     return {(one.owner.value, one.finding.condition) for one in findings}
 
 
@@ -51,12 +51,12 @@ def test_a_finding_of_the_controller_survives_a_reboot_of_the_node_and_a_restart
 ):
     story = Story()
     story.tell(found())
-    since_ns = next(iter(story.core.state.nodes["n1"].findings.values())).since_ns
+    since_ns = next(iter(story.core.state.nodes["n1"].health.findings.values())).since_ns
     story.core = Core(decode_state(encode(story.core.state)))
     story.tell(events.ControllerStarted("0.1.0"))
     story.connect("n1", boot="2")
     assert held(story) == {("controller", "ClockSkewed")}
-    (kept,) = story.core.state.nodes["n1"].findings.values()
+    (kept,) = story.core.state.nodes["n1"].health.findings.values()
     assert (kept.since_ns, kept.owner) == (since_ns, FindingOwner.CONTROLLER)
 
 
@@ -81,9 +81,9 @@ def test_the_agents_word_does_not_clear_what_the_controller_found_nor_the_other_
 def test_the_agents_word_replaces_its_own_finding_and_keeps_when_that_began() -> None:
     story = Story()
     story.find("n1", replace(XID, severity=Severity.DEGRADED))
-    began_ns = next(iter(story.core.state.nodes["n1"].findings.values())).since_ns
+    began_ns = next(iter(story.core.state.nodes["n1"].health.findings.values())).since_ns
     story.find("n1", XID)
-    (kept,) = story.core.state.nodes["n1"].findings.values()
+    (kept,) = story.core.state.nodes["n1"].health.findings.values()
     assert (kept.finding.severity, kept.since_ns) == (Severity.FATAL, began_ns)
 
 

@@ -23,9 +23,9 @@ def test_a_finding_of_a_job_makes_its_node_neither_suspect_nor_isolated(severity
     story.find("n1", _of_severity(UNSTORED, severity))
     node = story.core.state.nodes["n1"]
     assert node.state is NodeState.HEALTHY
-    assert not node.claims
-    assert not node.deferred
-    assert len(node.findings) == 1, "people are shown it all the same"
+    assert not node.isolation.claims
+    assert not node.isolation.deferred
+    assert len(node.health.findings) == 1, "people are shown it all the same"
 
 
 def test_a_check_is_passed_in_spite_of_a_fatal_finding_of_a_job() -> None:

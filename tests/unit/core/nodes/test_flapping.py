@@ -50,9 +50,9 @@ def test_it_is_over_when_it_was_well_for_a_minute() -> None:
     story = Story()
     _flap(story, "n0", 20)
     _let_pass(story, 55)
-    assert story.core.state.nodes["n0"].findings
+    assert story.core.state.nodes["n0"].health.findings
     _let_pass(story, 6)
-    assert story.core.state.nodes["n0"].findings == {}
+    assert story.core.state.nodes["n0"].health.findings == {}
     assert story.state("n0") is NodeState.VALIDATING
 
 
@@ -63,7 +63,7 @@ def test_it_stays_open_while_it_comes_again() -> None:
         _let_pass(story, 20)
         story.find("n0")
         _clear(story, "n0")
-        assert story.core.state.nodes["n0"].findings
+        assert story.core.state.nodes["n0"].health.findings
     assert story.state("n0") is NodeState.REPAIRING
 
 
@@ -73,7 +73,7 @@ def test_what_comes_back_seldom_is_cleared_at_once(apart_s: int) -> None:
     for _ in range(6):
         story.find("n0")
         _clear(story, "n0")
-        assert story.core.state.nodes["n0"].findings == {}
+        assert story.core.state.nodes["n0"].health.findings == {}
         story.now_ns += apart_s * S
 
 
@@ -83,7 +83,7 @@ def test_a_finding_that_was_never_cleared_is_kept_open_by_nothing() -> None:
     story.find("n0")
     story.find("n0")
     _clear(story, "n0")
-    assert story.core.state.nodes["n0"].findings == {}
+    assert story.core.state.nodes["n0"].health.findings == {}
 
 
 def _say(story: Story, severity: Severity | None, after_s: float = 0.1) -> list[actions.Action]:
@@ -98,7 +98,7 @@ def _say(story: Story, severity: Severity | None, after_s: float = 0.1) -> list[
 
 
 def _found(story: Story) -> Severity | None:
-    held = list(story.core.state.nodes["n0"].findings.values())
+    held = list(story.core.state.nodes["n0"].health.findings.values())
     return held[0].finding.severity if held else None
 
 
@@ -127,7 +127,7 @@ def test_what_flaps_and_gets_worse_is_worse_at_once() -> None:
 def test_a_hello_tells_what_a_finding_has_become() -> None:
     story = Story()
     _say(story, Severity.DEGRADED)
-    since_ns = story.core.state.nodes["n0"].findings["agent gpu/0 XidFatal"].since_ns
+    since_ns = story.core.state.nodes["n0"].health.findings["agent gpu/0 XidFatal"].since_ns
     hello = events.NodeConnected(
         node="n0",
         boot_id="1",
@@ -139,7 +139,7 @@ def test_a_hello_tells_what_a_finding_has_become() -> None:
     )
     story.tell(hello)
     assert _found(story) is Severity.FATAL
-    assert story.core.state.nodes["n0"].findings["agent gpu/0 XidFatal"].since_ns == since_ns
+    assert story.core.state.nodes["n0"].health.findings["agent gpu/0 XidFatal"].since_ns == since_ns
 
 
 def test_a_hello_tells_since_when_findings_are_open_as_far_as_the_agent_knows() -> None:
@@ -156,7 +156,7 @@ def test_a_hello_tells_since_when_findings_are_open_as_far_as_the_agent_knows() 
         findings_since_ns=(5,),
     )
     story.tell(hello)
-    found = story.core.state.nodes["n0"].findings
+    found = story.core.state.nodes["n0"].health.findings
     assert [held.since_ns for held in found.values()] == [5, story.now_ns]
 
 

@@ -63,7 +63,7 @@ class _Fleet:
 
     @property
     def state(self) -> InjectionState:
-        return self.core.state.nodes["n0"].injections[_ID].state
+        return self.core.state.nodes["n0"].injections.by_id[_ID].state
 
 
 def _said(done: list[actions.Action]) -> list[str]:
@@ -124,9 +124,9 @@ def test_an_injection_is_listed_for_a_while_and_its_number_is_never_used_again()
     assert timer.at_ns == fleet.now_ns + 60 * S + LISTED_NS
     fleet.answer(InjectionState.REFUSED, "switched off")
     fleet.tell(events.TimerDue(timer.timer), after_ns=timer.at_ns - fleet.now_ns)
-    assert fleet.core.state.nodes["n0"].injections == {}
+    assert fleet.core.state.nodes["n0"].injections.by_id == {}
     fleet.tell(_ORDER)
-    assert list(fleet.core.state.nodes["n0"].injections) == ["n0/inject/2"]
+    assert list(fleet.core.state.nodes["n0"].injections.by_id) == ["n0/inject/2"]
 
 
 def test_a_record_that_comes_twice_is_taken_once() -> None:

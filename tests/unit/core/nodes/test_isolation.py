@@ -29,7 +29,7 @@ def test_a_claim_is_applied_and_its_end_as_well() -> None:
     assert story.scheduler.holds == {"n0": Hold("automation: Xid 79", ours=True)}
     assert [one.owners for one in story.scheduler.applied] == [("automation",)]
     story.operator("n0", "release")
-    check = actions.RunCheck(id=f"n0/check/{story.node().checks}", node="n0", reason="")
+    check = actions.RunCheck(id=f"n0/check/{story.node().health.checks}", node="n0", reason="")
     story.tell(
         events.Reported(story.origin("n0"), 0, reports.CheckFinished(check.id, True, "good"))
     )

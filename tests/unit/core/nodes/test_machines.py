@@ -115,7 +115,7 @@ def test_isolation_is_not_escaped_by_another_name() -> None:
     story = _isolated()
     story.hello("new", boot="2")
     assert story.owners("new") == ["operator"]
-    assert "swap the fan" in story.core.state.nodes["new"].claims[0].reason
+    assert "swap the fan" in story.core.state.nodes["new"].isolation.claims[0].reason
 
 
 @pytest.mark.parametrize("hardware", [GPUS, PORTS])
@@ -137,7 +137,7 @@ def test_nor_by_the_name_of_a_node_that_is_gone() -> None:
     story.tell(events.OperatorIsolated("old", "ann", "swap the fan"))
     story.leave("old")
     story.hello("dead", boot="2")
-    claims = {claim.reason for claim in story.core.state.nodes["dead"].claims}
+    claims = {claim.reason for claim in story.core.state.nodes["dead"].isolation.claims}
     assert "ann: swap the fan" in claims
     story.forget("old")
     assert "old" not in story.names
@@ -173,7 +173,7 @@ def test_automations_claim_and_the_finding_of_the_core_go_along() -> None:
     )
     assert story.owners("new") == ["automation"]
     assert "StreamFlapping" in {
-        one.finding.condition for one in state.nodes["new"].findings.values()
+        one.finding.condition for one in state.nodes["new"].health.findings.values()
     }
     assert story.state("new") is NodeState.REPAIRING
 
@@ -185,8 +185,8 @@ def test_deaths_and_hangs_that_are_remembered_are_of_the_new_name() -> None:
     story.exit_rank("n0")
     assert [one for one in job.recovery.judgements if "n0" in one.nodes]
     known = story.core.state.nodes["n0"]
-    strikes = list(known.strikes)
-    known.machine = "m-x"
+    strikes = list(known.blame.strikes)
+    known.spec = replace(known.spec, machine="m-x")
     story.core.state = replace(story.core.state)
     story.tell(events.NodeDisconnected("n0"))
     hello = events.NodeConnected(
@@ -199,7 +199,7 @@ def test_deaths_and_hangs_that_are_remembered_are_of_the_new_name() -> None:
         machine="m-x",
     )
     story.tell(hello)
-    assert story.core.state.nodes["gpu-0"].strikes == strikes
+    assert story.core.state.nodes["gpu-0"].blame.strikes == strikes
     assert not [one for one in job.recovery.judgements if "n0" in one.nodes]
 
 
@@ -348,7 +348,7 @@ def test_a_copy_with_a_management_port_of_the_same_address_takes_no_node(*, ther
         story.lose("one")
     cards = _cards("04:3f:72:00:00:03", "04:3f:72:00:00:04")
     story.hello("two", box="two-box", boot="2", hardware=cards)
-    assert story.core.state.nodes["one"].connected is there
+    assert story.core.state.nodes["one"].liveness.connected is there
     assert story.owners("two") == []
     assert "operator" in story.owners("one")
 

@@ -53,7 +53,7 @@ class Outage(Cut):
     @property
     def told_alone(self) -> list[str]:
         """Return the nodes of which a finding says that their agent is away."""
-        return sorted(name for name, node in self.state.nodes.items() if node.findings)
+        return sorted(name for name, node in self.state.nodes.items() if node.health.findings)
 
 
 def _racks(count: int, size: int, path: str = "rack-{}") -> dict[str, str]:

@@ -80,7 +80,7 @@ class Cut:
         """Have all nodes come back."""
         back, self.behind = sorted(self.behind), set[str]()
         for node in back:
-            self.say_hello(node, self.state.nodes[node].domain)
+            self.say_hello(node, self.state.nodes[node].spec.domain)
 
     def wait(self, seconds: float) -> None:
         """Let time pass, with the timers of silences."""
@@ -215,7 +215,7 @@ def test_a_machine_that_plays_many_nodes_is_in_no_domain_of_theirs() -> None:
     cut = Cut(_racks(12, 2))
     cut.tell(events.ControllerStarted("0.1.0", "one"))
     for name in _names(12):
-        cut.say_hello(name, cut.state.nodes[name].domain, machine="one")
+        cut.say_hello(name, cut.state.nodes[name].spec.domain, machine="one")
     cut.begin(["n01"])
     cut.wait(6)
     assert cut.lost == {"n01"}
@@ -298,7 +298,7 @@ def test_a_scheduler_that_does_not_hear_held_nodes_either_has_them_lost_and_no_o
     cut.begin(_names(12, 6))
     cut.wait(60)
     assert cut.lost == set(_names(12, 6))
-    assert cut.state.nodes["n06"].lost_by == "slurm"
+    assert cut.state.nodes["n06"].liveness.lost_by == "slurm"
     assert "slurm does not hear it either" in cut.state.nodes["n06"].reason
     assert not cut.finding
 

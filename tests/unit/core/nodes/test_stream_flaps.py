@@ -11,6 +11,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.ledger import Ledger
 from everstep_controller.core.model.job import JobRecord, JobSpec, JobState, Launcher, Members
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes.claims import no_spare, why_ineligible
 from everstep_controller.core.nodes.stream_flaps import ENDS, STREAM_FLAPPING
@@ -47,7 +48,7 @@ def _seen(story: Story, node: str) -> tuple[JobOnNode, ...]:
 
 
 def _flaps(story: Story, node: str) -> bool:
-    found = story.core.state.nodes[node].findings.values()
+    found = story.core.state.nodes[node].health.findings.values()
     return STREAM_FLAPPING.name in [held.finding.condition for held in found]
 
 
@@ -97,7 +98,7 @@ def test_it_is_over_when_a_stream_was_open_for_ten_minutes() -> None:
     _stay_open(story, "n0", 20)
     assert not _flaps(story, "n0")
     assert story.core.state.index.flapping == []
-    assert not story.core.state.nodes["n0"].flaps_since_ns
+    assert not story.core.state.nodes["n0"].streams.flaps_since_ns
 
 
 def test_it_is_no_candidate_for_new_ranks_and_keeps_those_that_it_has() -> None:
@@ -212,14 +213,14 @@ def test_a_plan_takes_them_exactly_where_it_would_have_too_few_without(
 
 def _choose(nodes: list[_Known], members: int, spec: JobSpec, *, last: bool) -> list[str]:
     """Return whom a plan takes of all nodes, or of those that are not its last resorts."""
-    job = JobRecord(id="j-1", name="j", spec=spec, created_ns=0, ledger=Ledger(0))
+    job = JobRecord(id="j-1", name="j", spec=spec, ledger=Ledger(0))
     job.generation.members = Members(f"n{place}" for place in range(members))
     known_nodes: dict[str, NodeRecord] = {}
     for place, known in enumerate(nodes):
         health = known.health if known.usable else NodeState.LOST
-        node = NodeRecord(f"n{place}", health, connected=known.usable)
+        node = NodeRecord(f"n{place}", health, liveness=NodeLiveness(connected=known.usable))
         known_nodes[node.name] = node
-        node.flaps_since_ns = int(known.flaps)
+        node.streams.flaps_since_ns = int(known.flaps)
         if last or place < members or not known.flaps:
             job.launchers[node.name] = Launcher(1, 0)
     return choose_members(State(jobs={job.id: job}, nodes=known_nodes), job)[0]

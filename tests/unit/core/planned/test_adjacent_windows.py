@@ -39,7 +39,7 @@ def test_of_two_windows_that_drain_a_node_one_is_cancelled_and_the_other_goes_on
     story.tell(events.MaintenanceCancelled(first.id, "bob"))
     node = story.core.state.nodes["n1"]
     assert node.draining
-    assert second.id in node.claims[0].reason
+    assert second.id in node.isolation.claims[0].reason
     assert story.is_planned()
 
 
@@ -96,7 +96,7 @@ def test_a_silence_before_a_window_does_not_date_back_a_fault_after_it() -> None
     story.run_until(window.span.begin_ns - S)
     story.tell(events.PeerReported("n0", "n2", silent=True), 0)
     story.run_until(window.span.begin_ns)
-    assert story.core.state.nodes["n2"].silent_since_ns == 0
+    assert story.core.state.nodes["n2"].liveness.silent_since_ns == 0
 
 
 def test_the_wait_for_the_end_of_one_window_does_not_lengthen_the_lead_of_the_next() -> None:

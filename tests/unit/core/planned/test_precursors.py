@@ -52,7 +52,7 @@ class PrecursorStory(SlowStory):
         return self.tell(events.Reported(self.origin(node), self.now_ns, report))
 
     def plan(self, node: str = "n1") -> str:
-        return self.core.state.nodes[node].swap_plan
+        return self.core.state.nodes[node].swap.plan
 
 
 def test_every_precursor_is_a_condition_of_its_owner() -> None:
@@ -159,8 +159,8 @@ def test_what_many_nodes_of_the_job_tell_at_once_moves_none_of_them() -> None:
     story.job.generation.members = Members(["n0", "n1", "n3", "n4", "n5"])
     story.find("n1", _VANISHED)
     assert story.drained() == []
-    assert "as on 3 of the 4 other nodes of j: one cause for all" in state.nodes["n1"].swap_plan
-    assert "everstep drain n1 --reason TEXT" in state.nodes["n1"].swap_plan
+    assert "as on 3 of the 4 other nodes of j: one cause for all" in state.nodes["n1"].swap.plan
+    assert "everstep drain n1 --reason TEXT" in state.nodes["n1"].swap.plan
 
 
 def test_without_a_spare_it_waits_for_one() -> None:
@@ -254,8 +254,8 @@ def test_an_older_snapshot_is_read() -> None:
     story.find("n1", _VANISHED)
     snapshot = json.loads(encode(story.core.state))
     for node in snapshot["nodes"].values():
-        node.pop("swap_plan", None)
-        for held in node["findings"].values():
+        del node["swap"]["plan"]
+        for held in node["health"]["findings"].values():
             held.pop("first_evidence", None)
     older = decode_state(json.dumps(snapshot).encode())
     assert precursor_of(older.settings, older.nodes["n1"]) is not None

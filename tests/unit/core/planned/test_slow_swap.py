@@ -15,7 +15,9 @@ from everstep_controller.core.model.job import JobState, Members
 from everstep_controller.core.model.node import (
     AUTOMATION,
     FindingOwner,
+    NodeHealth,
     NodeRecord,
+    NodeSpec,
     OpenFinding,
 )
 from everstep_controller.core.model.settings import Settings
@@ -215,7 +217,10 @@ def test_a_pair_test_measures_what_is_slow_however_late() -> None:
     finding = replace(CLOCKS, component="node", condition=PAIR_TEST_SLOW.name)
     held = OpenFinding(finding, 9 * APART_NS, FindingOwner.CORE)
     slow = replace(part(), began_ns=APART_NS, compared_ns=APART_NS)
-    node, job = NodeRecord("n1", findings={"core": held}), SlowStory().begin().job
+    node, job = (
+        NodeRecord("n1", health=NodeHealth(findings={"core": held})),
+        SlowStory().begin().job,
+    )
     assert evidence_of(State(settings=ENFORCED), node, job, slow).found
     # One of yesterday, with which the node was as fast as others since.
     healed = replace(slow, began_ns=12 * APART_NS)
@@ -244,17 +249,17 @@ def test_what_many_nodes_of_the_job_have_makes_none_of_them_slower_than_the_othe
     state, job = story.core.state, story.job
     names = [f"m{number}" for number in range(members)]
     for number, name in enumerate(names):
-        state.nodes[name] = NodeRecord(name, domain=domain if number < 6 else "r9")
+        state.nodes[name] = NodeRecord(name, spec=NodeSpec(domain=domain if number < 6 else "r9"))
     job.generation.members = Members(names)
     held = OpenFinding(CLOCKS, 1, FindingOwner.AGENT)
     for name in names[: having + 1]:
-        state.nodes[name].findings["agent"] = held
+        state.nodes[name].health.findings["agent"] = held
     found = evidence_of(state, state.nodes["m0"], job, part("m0"))
     assert bool(found.found) == evidence
     if not evidence:
         assert re.search(r"as on \d of the \d other nodes of (r0|j)", found.doubted)
         judged = replace(CLOCKS, component="gpus", condition="GpuClocksBelowPeers")
-        state.nodes["m0"].findings = {"judge": OpenFinding(judged, 1)}
+        state.nodes["m0"].health.findings = {"judge": OpenFinding(judged, 1)}
         assert evidence_of(state, state.nodes["m0"], job, part("m0")).found, "compared already"
 
 
@@ -264,7 +269,7 @@ def test_what_is_over_for_the_moment_is_no_evidence() -> None:
     for _ in range(3):
         story.find("n1", CLOCKS)
         story.clear("n1")
-    assert any("GpuClocksLow" in name for name in story.core.state.nodes["n1"].findings)
+    assert any("GpuClocksLow" in name for name in story.core.state.nodes["n1"].health.findings)
     story.judge(part())
     assert story.drained() == []
 

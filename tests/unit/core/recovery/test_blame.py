@@ -138,7 +138,7 @@ def test_the_second_death_may_be_of_another_job() -> None:
     story = Incidents()
     story.run()
     story.again("n0", "crash", step=16)
-    strikes = story.core.state.nodes["n0"].strikes
+    strikes = story.core.state.nodes["n0"].blame.strikes
     strikes[0] = replace(strikes[0], job="another")
     story.again("n0", "cuda", step=17)
     assert story.owners("n0") == ["automation"]
@@ -193,10 +193,10 @@ def test_a_node_that_is_blamed_while_automation_pauses_is_checked_when_it_goes_o
     story.again("n0", "crash", step=16)
     story.again("n0", "cuda", step=17)
     assert story.owners("n0") == []
-    assert story.core.state.nodes["n0"].deferred
+    assert story.core.state.nodes["n0"].isolation.deferred
     story.tell(events.AutomationResumed("n0", "ops"))
     assert (story.state("n0"), story.owners("n0")) == (NodeState.VALIDATING, ["automation"])
-    assert not story.core.state.nodes["n0"].deferred
+    assert not story.core.state.nodes["n0"].isolation.deferred
 
 
 def test_a_node_that_told_of_its_hardware_is_replaced_at_the_first_death() -> None:
@@ -320,7 +320,7 @@ def test_another_job_on_the_blamed_node_moves_as_well() -> None:
     story.core.state.jobs["other-1"] = other
     story.core.state.names["other"] = "other-1"
     for name in other.launchers:
-        story.core.state.nodes[name].jobs.append("other-1")
+        story.core.state.nodes[name].jobs.ids.append("other-1")
     story.again("n0", "crash", step=16)
     story.again("n0", "crash", step=16)
     assert story.owners("n0") == ["automation"]

@@ -114,7 +114,9 @@ class Agents(Story):
         return self.job.state is JobState.RUNNING
 
     def findings(self, node: str = "n1") -> list[str]:
-        return [held.finding.condition for held in self.core.state.nodes[node].findings.values()]
+        return [
+            held.finding.condition for held in self.core.state.nodes[node].health.findings.values()
+        ]
 
     def said(self, reason: str) -> list[str]:
         told = (a for a in self.done if isinstance(a, actions.Announce))
@@ -394,7 +396,7 @@ def test_nothing_is_decided_while_automation_is_paused_and_soon_after() -> None:
 def test_a_member_that_is_away_is_left_to_liveness() -> None:
     story = held_up(CASES[0], spare=True)
     story.take(events.NodeDisconnected("n1"))
-    story.core.state.nodes["n1"].silence.expected_until_ns = story.now_ns + 10_000 * S
+    story.core.state.nodes["n1"].liveness.silence.expected_until_ns = story.now_ns + 10_000 * S
     story.wait_s(5 * ANSWER_S)
     assert "n1" not in story.job.overdue
 
@@ -416,7 +418,7 @@ def test_of_a_node_that_is_removed_no_job_remembers_that_it_did_not_answer() -> 
     story.wait_s(ANSWER_S + 1)
     assert story.job.overdue
     story.core.state.nodes["n1"].state = NodeState.LOST
-    story.core.state.nodes["n1"].connected = False
+    story.core.state.nodes["n1"].liveness.connected = False
     story.tell(events.NodeRemoved("n1", "ops", "gone"))
     assert "n1" not in story.core.state.nodes
     assert story.job.overdue == {}

@@ -68,7 +68,7 @@ def test_a_spare_that_should_be_isolated_itself_takes_nobodys_place() -> None:
 def test_a_member_whose_finding_is_over_keeps_its_place() -> None:
     story = _running()
     story.find("n1")
-    for held in list(story.core.state.nodes["n1"].findings.values()):
+    for held in list(story.core.state.nodes["n1"].health.findings.values()):
         key = held.finding.key
         story.tell(
             events.Reported(

@@ -156,13 +156,13 @@ def test_what_was_said_before_or_while_the_journal_was_rebuilt_is_not_counted() 
     for node in ("n0", "n1"):
         story.connect(node, jobs=(replace(KNOWN, without_snapshot=NEVER),))
     story.tell(events.TimerDue("recovery"), after_s=31)
-    assert [one.without_snapshot for one in story.core.state.nodes.values()] == [{}, {}]
+    assert [one.jobs.without_snapshot for one in story.core.state.nodes.values()] == [{}, {}]
 
 
 def test_the_word_of_a_node_that_has_started_anew_is_forgotten() -> None:
     story = _both()
     story.hear("n1", boot="2")
-    assert JOB not in story.core.state.nodes["n1"].without_snapshot
+    assert JOB not in story.core.state.nodes["n1"].jobs.without_snapshot
 
 
 def test_a_generation_that_is_newer_than_the_one_told_of_has_the_job_wait() -> None:

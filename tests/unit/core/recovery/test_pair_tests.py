@@ -68,7 +68,7 @@ class PairStory(SlowStory):
         return self.answer("n1", took)
 
     def is_slow(self) -> bool:
-        return any("PairTestSlow" in name for name in self.node().findings)
+        return any("PairTestSlow" in name for name in self.node().health.findings)
 
 
 def asked_in(done: list[actions.Action]) -> list[str]:
@@ -221,12 +221,13 @@ def test_a_job_that_ends_or_is_paused_waits_for_no_test(order: events.Event) -> 
 def test_partners_are_healthy_alike_and_have_no_ranks() -> None:
     story = PairStory(nodes=6, settings=ENFORCED).begin()
     nodes = story.core.state.nodes
-    nodes["n0"].inventory = reports.Inventory(cpu_model="another")
+    nodes["n0"].spec = replace(nodes["n0"].spec, inventory=reports.Inventory(cpu_model="another"))
     nodes["n2"].pair.nominated_ns = 1
     story.find("n3", CLOCKS)
     assert asked_in(story.stop()) == []
     story = PairStory(nodes=6, settings=ENFORCED).begin()
-    story.core.state.nodes["n2"].domain = story.node().domain = "pod/leaf-2"
+    for node in (story.core.state.nodes["n2"], story.node()):
+        node.spec = replace(node.spec, domain="pod/leaf-2")
     done = story.stop()
     test = story.node().pair.running
     assert test is not None
@@ -268,11 +269,11 @@ def test_by_hand_it_is_refused_while_ranks_run_and_made_where_none_are() -> None
     assert "takes part in a pair test already" in pair_tests.problem(state, "n3", "")
     for name, took in (("n3", USUAL), ("n4", USUAL), ("n2", 13 * USUAL // 10)):
         story.answer(name, took, test="n2/pair/1")
-    assert any("PairTestSlow" in name for name in story.node("n2").findings)
+    assert any("PairTestSlow" in name for name in story.node("n2").health.findings)
     story.tell(events.PairTestOrdered("n2", "", "ops"))
     for name in ("n3", "n4", "n2"):
         story.answer(name, test="n2/pair/2")
-    assert not story.node("n2").findings
+    assert not story.node("n2").health.findings
 
 
 def test_where_there_is_no_partner_it_is_told_what_makes_one() -> None:
@@ -282,7 +283,8 @@ def test_where_there_is_no_partner_it_is_told_what_makes_one() -> None:
     busy = pair_tests.problem(state, "n2", "")
     assert "ranks run on all 2 nodes like it" in busy
     assert "everstep drain n0 --reason TEXT" in busy
-    story.node("n2").inventory = replace(story.node("n2").inventory, cpu_model="another")
+    other = replace(story.node("n2").spec.inventory, cpu_model="another")
+    story.node("n2").spec = replace(story.node("n2").spec, inventory=other)
     assert "no other node has its accelerators" in pair_tests.problem(state, "n2", "")
     five = PairStory(nodes=4, settings=ENFORCED).begin()
     five.find("n3", replace(CLOCKS, mode=Mode.ENFORCE))

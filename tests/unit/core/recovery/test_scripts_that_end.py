@@ -86,7 +86,7 @@ def test_a_script_that_exits_before_its_first_step_ends_the_job_and_blames_no_no
     assert "exited 1, the same as generation 1 before any step" in story.job.reason
     assert story.job.reason.count("exited 1") == 1
     assert story.owners("n0") == story.owners("n1") == []
-    assert [node.strikes for node in story.core.state.nodes.values()] == [[], [], []]
+    assert [node.blame.strikes for node in story.core.state.nodes.values()] == [[], [], []]
 
 
 _WORDS = ("one", "two", "three")

@@ -1,5 +1,7 @@
 """Nodes that several jobs may use: a spare is one job's, and ranks never exceed devices."""
 
+from dataclasses import replace
+
 import pytest
 
 from everstep_common import reports
@@ -26,7 +28,8 @@ class Shared(Story):
             self.connect(f"n{index}")
             # What an agent says of its node, which connect leaves out.
             inventory = Inventory(accelerators=(GPU,) * devices)
-            self.core.state.nodes[f"n{index}"].inventory = inventory
+            node = self.core.state.nodes[f"n{index}"]
+            node.spec = replace(node.spec, inventory=inventory)
 
     def start(self, job: str, *nodes: str, ranks: int = 8, most: int = 2, uid: int = 1) -> None:
         for node in nodes:
@@ -174,6 +177,6 @@ def test_a_node_is_not_taken_from_another_user_for_what_a_launcher_says_of_its_r
         story.tell(events.Reported(story.origin("n0"), story.now_ns, exited, "ours"))
         story.stop("ours")
     said = story.job("ours").recovery.judgements[-1].sentence
-    assert bool(story.core.state.nodes["n0"].claims) is isolated
+    assert bool(story.core.state.nodes["n0"].isolation.claims) is isolated
     assert ("job theirs of another user steps on it" in said) is not isolated
     assert (story.job("theirs").state is JobState.RUNNING) is not isolated

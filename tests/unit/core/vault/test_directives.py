@@ -16,7 +16,8 @@ from everstep_controller.core.model.job import (
     Planned,
     PlannedKind,
 )
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.catalogue import Recoverable
@@ -36,9 +37,7 @@ S = 1_000_000_000
 
 def _job(*members: str) -> JobRecord:
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=2, reform=True)
-    job = JobRecord(
-        "train-1", "train", spec, created_ns=0, ledger=Ledger(0), state=JobState.RUNNING
-    )
+    job = JobRecord("train-1", "train", spec, ledger=Ledger(0), state=JobState.RUNNING)
     job.launchers = {name: Launcher(29500, 0) for name in NODES}
     _start(job, 1, *members)
     return job
@@ -53,7 +52,10 @@ def _state() -> State:
     state = State()
     for name in NODES:
         state.nodes[name] = NodeRecord(
-            name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
+            name,
+            NodeState.HEALTHY,
+            liveness=NodeLiveness(connected=True),
+            spec=NodeSpec(bulk_address=f"{name}:1", domain=name),
         )
     return state
 
@@ -125,7 +127,7 @@ def _step_is_written_alone(job: JobRecord) -> Snapshots:
     job.lineage.recoverable_step, job.lineage.last_step = 4, 199
     job.planned = Planned(PlannedKind.DRAIN, "people", "a test", 1, 0, 200)
     snapshots = Snapshots(job)
-    snapshots.state.nodes["b"].silence.doubt = "its agent is away"
+    snapshots.state.nodes["b"].liveness.silence.doubt = "its agent is away"
     return snapshots
 
 

@@ -7,7 +7,8 @@ import pytest
 from everstep_common.reports import Storage
 from everstep_controller.core.events import KeeperChosen
 from everstep_controller.core.model.job import JobState, Launcher, Members
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.copies import Copy
 from everstep_controller.core.vault.messages import Directive, NodeHoldings
@@ -22,7 +23,10 @@ def _world(*spares: str) -> World:
     world = World()
     for name in spares:
         world.state.nodes[name] = NodeRecord(
-            name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
+            name,
+            NodeState.HEALTHY,
+            liveness=NodeLiveness(connected=True),
+            spec=NodeSpec(bulk_address=f"{name}:1", domain=name),
         )
     record = world.state.newest("train")
     record.launchers = {name: Launcher(29500, 0) for name in ("a", "b", *spares)}
@@ -35,7 +39,7 @@ def _loses(world: World, *names: str, state: JobState = JobState.WAITING_CAPACIT
     """Let nodes go away, and the job wait for others, or for its next attempt."""
     record = world.state.newest("train")
     for name in names:
-        world.state.nodes[name].connected = False
+        world.state.nodes[name].liveness.connected = False
         record.launchers.pop(name, None)
     record.state = state
     world.service.job_changed("train")
@@ -81,7 +85,7 @@ def test_when_its_source_is_lost_too_the_next_one_fetches_from_the_guard() -> No
 
 def test_it_lies_in_another_failure_domain_where_there_is_one() -> None:
     world = _world("c", "d")
-    world.state.nodes["c"].domain = "a"
+    world.state.nodes["c"].spec = replace(world.state.nodes["c"].spec, domain="a")
     _loses(world, "b")
     assert _fetched(world.directives["d"]) == [("a", 0, 5), ("a", 1, 5)]
     assert "c" not in world.directives or _fetched(world.directives["c"]) == []
@@ -99,7 +103,7 @@ def test_two_nodes_that_have_parts_alone_guard_each_other() -> None:
 
 def test_nobody_fetches_while_the_job_trains() -> None:
     world = _world()
-    world.state.nodes["b"].connected = False
+    world.state.nodes["b"].liveness.connected = False
     world.service.job_changed("train")
     world.settle()
     assert all(_fetched(told) == [] for told in world.directives.values())
@@ -122,7 +126,7 @@ def test_a_job_with_storage_brings_its_step_there_instead() -> None:
 
 def test_nobody_fetches_from_a_node_that_cannot_be_reached_or_for_one_that_cannot() -> None:
     world = _world("c")
-    world.state.nodes["c"].bulk_address = ""
+    world.state.nodes["c"].spec = replace(world.state.nodes["c"].spec, bulk_address="")
     _loses(world, "b")
     assert "c" not in world.directives or _fetched(world.directives["c"]) == []
 

@@ -5,7 +5,8 @@ import pytest
 from everstep_common.orders import ShardSource
 from everstep_controller.api.fleet import to_agent
 from everstep_controller.core.model.job import JobState, Launcher
-from everstep_controller.core.model.node import Claim, NodeRecord, NodeState
+from everstep_controller.core.model.node import Claim, NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.vault.messages import Directive
 from everstep_controller.core.vault.spares import Prefetch, SpareNeed, suspects
 from unit.controller.test_vault_service import World
@@ -15,7 +16,10 @@ def _world() -> World:
     """The job of nodes a and b, whose step 5 is on both, with the spare c."""
     world = World()
     world.state.nodes["c"] = NodeRecord(
-        "c", NodeState.HEALTHY, connected=True, bulk_address="c:1", domain="c"
+        "c",
+        NodeState.HEALTHY,
+        liveness=NodeLiveness(connected=True),
+        spec=NodeSpec(bulk_address="c:1", domain="c"),
     )
     record = world.state.newest("train")
     record.launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
@@ -27,7 +31,7 @@ def _world() -> World:
 
 def _silent(world: World, name: str, *, connected: bool = False) -> None:
     node = world.state.nodes[name]
-    node.connected, node.silent_to = connected, ["d"]
+    node.liveness.connected, node.liveness.silent_to = connected, ["d"]
     world.service.refresh_jobs_of(name)
     world.settle()
 
@@ -71,7 +75,7 @@ def test_it_is_left_off_when_the_member_is_heard_again() -> None:
     world = _world()
     _silent(world, "b")
     node = world.state.nodes["b"]
-    node.connected, node.silent_to = True, []
+    node.liveness.connected, node.liveness.silent_to = True, []
     world.service.refresh_jobs_of("b")
     world.settle()
     told = world.directives["c"]
@@ -92,7 +96,7 @@ def test_it_goes_on_when_the_member_is_judged_lost() -> None:
 def _stops(world: World, *claims: Claim, state: NodeState = NodeState.HEALTHY) -> None:
     """Let the job stop because somebody keeps node b from having ranks."""
     node, record = world.state.nodes["b"], world.state.newest("train")
-    node.claims, node.state, record.state = list(claims), state, JobState.STOPPING
+    node.isolation.claims, node.state, record.state = list(claims), state, JobState.STOPPING
     world.service.job_changed("train")
     world.settle()
 
@@ -125,7 +129,7 @@ def test_a_member_whose_launcher_has_gone_is_left_as_well() -> None:
 
 def test_a_member_that_is_lost_while_the_job_stops_is_left_too() -> None:
     world = _world()
-    world.state.nodes["b"].connected = False
+    world.state.nodes["b"].liveness.connected = False
     _stops(world, state=NodeState.LOST)
     assert [(one.node, one.rank) for one in _ahead(world).sources] == [("a", 1)]
 
@@ -139,7 +143,7 @@ def test_a_newer_step_that_the_ranks_still_commit_is_fetched_instead() -> None:
 
 def test_while_a_job_trains_nothing_is_fetched_for_a_drain_that_is_planned() -> None:
     world = _world()
-    world.state.nodes["b"].claims = [Claim("operator", "fan", 0, draining=True)]
+    world.state.nodes["b"].isolation.claims = [Claim("operator", "fan", 0, draining=True)]
     world.report("a", (0, 5), (1, 5), (0, 6), (1, 6))
     assert world.directives["c"].prefetch is None
 
@@ -166,7 +170,7 @@ def test_a_spare_that_failed_its_check_fetches_nothing() -> None:
 
 def test_members_that_a_new_controller_has_not_heard_yet_are_not_left() -> None:
     world = _world()
-    world.state.nodes["b"].connected = False
+    world.state.nodes["b"].liveness.connected = False
     world.state.term = 3
     _stops(world)
     assert world.directives["c"].prefetch is None
@@ -188,7 +192,10 @@ def test_a_spare_that_leaves_the_job_meanwhile_is_told_no_more_of_it() -> None:
 def test_before_a_step_is_safe_a_spare_is_told_nothing() -> None:
     world = World()
     world.state.nodes["c"] = NodeRecord(
-        "c", NodeState.HEALTHY, connected=True, bulk_address="c:1", domain="c"
+        "c",
+        NodeState.HEALTHY,
+        liveness=NodeLiveness(connected=True),
+        spec=NodeSpec(bulk_address="c:1", domain="c"),
     )
     world.state.newest("train").launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
     world.report("a", (0, 5), (1, 5))
@@ -210,7 +217,7 @@ def test_what_has_come_meanwhile_makes_it_no_other_order() -> None:
 def test_nothing_is_fetched_when_the_other_half_is_silent_too() -> None:
     world = _world()
     for name in ("a", "b"):
-        world.state.nodes[name].silent_to = ["d"]
+        world.state.nodes[name].liveness.silent_to = ["d"]
     assert suspects(world.state.newest("train"), world.state) == []
 
 

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from everstep_common.orders import ShardSource
 from everstep_controller.api.fleet.to_agent import DirectedJob, directive
 from everstep_controller.core.accounting.ledger import Ledger
@@ -11,7 +13,8 @@ from everstep_controller.core.model.job import (
     Lineage,
     Members,
 )
-from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node import NodeRecord, NodeSpec, NodeState
+from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.model.state import State
 from everstep_controller.core.vault.copies import Copy
@@ -30,7 +33,6 @@ def _job(*launchers: str) -> JobRecord:
         id="train-1",
         name="train",
         spec=JobSpec(uid=0, token_sha256="", nodes_min=2, nodes_max=2, reform=True),
-        created_ns=0,
         ledger=Ledger(0),
         state=JobState.RUNNING,
         generation=Generation(_GENERATION, members=Members(["a", "b"])),
@@ -48,7 +50,12 @@ def _copy(node: str, rank: int, size_bytes: int) -> Copy:
 def _state() -> State:
     state = State()
     for name in ("a", "b", "c"):
-        state.nodes[name] = NodeRecord(name, NodeState.HEALTHY, connected=True, domain=name)
+        state.nodes[name] = NodeRecord(
+            name,
+            NodeState.HEALTHY,
+            liveness=NodeLiveness(connected=True),
+            spec=NodeSpec(domain=name),
+        )
     return state
 
 
@@ -128,7 +135,7 @@ def test_a_spare_hears_of_its_memory_and_of_nothing_else() -> None:
 
 def test_a_directive_has_the_addresses_of_the_nodes_whose_replicas_are_kept() -> None:
     nodes = {
-        name: NodeRecord(name, NodeState.HEALTHY, bulk_address=address)
+        name: NodeRecord(name, NodeState.HEALTHY, spec=NodeSpec(bulk_address=address))
         for name, address in (("a", "a:1"), ("b", "b:1"), ("c", ""))
     }
     what = Directive("train", 2, None, (), "a", replica_sources=("b", "c", "retired"))
@@ -143,7 +150,10 @@ def _of_one_node(*spares: str) -> World:
     world = World()
     for name in spares:
         world.state.nodes[name] = NodeRecord(
-            name, NodeState.HEALTHY, connected=True, bulk_address=f"{name}:1", domain=name
+            name,
+            NodeState.HEALTHY,
+            liveness=NodeLiveness(connected=True),
+            spec=NodeSpec(bulk_address=f"{name}:1", domain=name),
         )
     record = world.state.newest("train")
     record.generation.members, record.lineage.branch = Members(["a"]), [BranchPoint(1, None, 1)]
@@ -185,10 +195,10 @@ def test_without_a_spare_its_own_copy_is_enough() -> None:
 
 def test_when_the_keeper_is_away_another_spare_takes_over_and_nobody_waits_without_one() -> None:
     world = _of_one_node("b", "c")
-    world.state.nodes["b"].connected = False
+    world.state.nodes["b"].liveness.connected = False
     world.report("a", (0, 5))
     assert world.directives["a"].replica_target == "c"
-    world.state.nodes["c"].connected = False
+    world.state.nodes["c"].liveness.connected = False
     world.report("a", (0, 5), (0, 6))
     assert (world.directives["a"].recoverable_step, world.directives["a"].replica_target) == (6, "")
 
@@ -204,20 +214,22 @@ def test_while_it_stops_nothing_is_freed_that_the_keeper_has_alone() -> None:
 
 def test_a_keeper_of_another_domain_is_preferred_and_kept() -> None:
     record, state = _job("a", "b", "c"), _state()
-    record.generation.members, state.nodes["b"].domain = Members(["a"]), "a"
+    record.generation.members = Members(["a"])
+    state.nodes["b"].spec = replace(state.nodes["b"].spec, domain="a")
     for node in state.nodes.values():
-        node.bulk_address = "x:1"
+        node.spec = replace(node.spec, bulk_address="x:1")
     assert keeper_of(record, state, "", ()) == "c"
     assert keeper_of(record, state, "b", ()) == "b"
-    state.nodes["b"].domain = "b"
+    state.nodes["b"].spec = replace(state.nodes["b"].spec, domain="b")
     assert keeper_of(record, state, "", ("c",)) == "c"
 
 
 def test_a_node_that_failed_its_check_is_the_last_to_become_a_keeper_and_stays_one() -> None:
     record, state = _job("a", "b", "c"), _state()
-    record.generation.members, state.nodes["b"].domain = Members(["a"]), "a"
+    record.generation.members = Members(["a"])
+    state.nodes["b"].spec = replace(state.nodes["b"].spec, domain="a")
     for node in state.nodes.values():
-        node.bulk_address = "x:1"
+        node.spec = replace(node.spec, bulk_address="x:1")
     state.nodes["c"].spare_check.failed = "probe nvml: no answer"
     assert keeper_of(record, state, "", ()) == "b"
     assert keeper_of(record, state, "c", ()) == "c"

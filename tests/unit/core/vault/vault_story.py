@@ -61,7 +61,6 @@ def job(*, storage: Storage | None = None, state: JobState = JobState.RUNNING) -
         "train-1",
         "train",
         spec,
-        created_ns=0,
         ledger=Ledger(0),
         state=state,
         generation=Generation(1, Members(NODES)),

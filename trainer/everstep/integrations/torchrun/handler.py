@@ -26,7 +26,7 @@ from everstep.integrations.torchrun.exchange import JobOverError, RendezvousExch
 from everstep.integrations.torchrun.listener import AgentListener, say
 from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.integrations.torchrun.settings import TorchrunSettings, settings, torchrun_line
-from everstep.launch.hangs.rank_files import RankFiles, no_folder
+from everstep.launch.inspection.rank_files import RankFiles, no_folder
 from everstep.launch.memcpy_tuning import memcpy_variables
 from everstep.launch.rank_environment import JobAccess, job_environment
 from everstep_common.trainer_messages import Start

@@ -7,7 +7,7 @@ from everstep.launch.command_line.option_parser import OptionParser
 from everstep.launch.command_line.snapshot_options import add_keep_options
 from everstep.launch.command_line.standby_options import add_standby_options
 from everstep.launch.command_line.torchrun_options import OPTIONS, add_torchrun_options
-from everstep.launch.hangs.sources.ras_client import RasUse
+from everstep.launch.inspection.sources.ras_client import RasUse
 
 _DESCRIPTION = """\
 Start this node's part of a distributed training job, and keep the job stepping:

@@ -35,7 +35,7 @@ from everstep.launch.command_line.torchrun_options import (
     refuse_unknown,
     torchrun_notes,
 )
-from everstep.launch.hangs.sources.ras_client import RasUse
+from everstep.launch.inspection.sources.ras_client import RasUse
 from everstep.launch.output.progress_patterns import COMMON, PatternError, own_patterns
 from everstep.launch.standby.pool import StandbyOptions
 

@@ -37,7 +37,7 @@ _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
 
 def troubling(node: NodeRecord) -> list[OpenFinding]:
     """Return the findings of a node that are more than information."""
-    held = node.findings.values()
+    held = node.health.findings.values()
     return [one for one in held if one.finding.severity is not Severity.INFO]
 
 
@@ -53,21 +53,21 @@ def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> adm
                 since_ns=claim.since_ns,
                 draining=claim.draining,
             )
-            for claim in node.claims
+            for claim in node.isolation.claims
         ],
-        connected=node.connected,
+        connected=node.liveness.connected,
         jobs=jobs,
         findings=len(troubling(node)),
-        cpu_count=node.inventory.cpu_count,
-        memory_bytes=node.inventory.memory_bytes,
+        cpu_count=node.spec.inventory.cpu_count,
+        memory_bytes=node.spec.inventory.memory_bytes,
         accelerators=_accelerators(node),
         reason=node.reason,
         since_ns=node.since_ns,
         maintenance=maintenance,
         no_spare=claims.no_spare(node),
-        doubt=node.silence.doubt,
-        doubted_ns=node.silence.doubted_ns if node.doubtful else 0,
-        domain=node.domain,
+        doubt=node.liveness.silence.doubt,
+        doubted_ns=node.liveness.silence.doubted_ns if node.doubtful else 0,
+        domain=node.spec.domain,
     )
 
 
@@ -79,7 +79,7 @@ def refused_agent(refused: RefusedAgent) -> admin_pb2.RefusedAgent:
 
 
 def _accelerators(node: NodeRecord) -> str:
-    names = Counter(accelerator.name for accelerator in node.inventory.accelerators)
+    names = Counter(accelerator.name for accelerator in node.spec.inventory.accelerators)
     return ", ".join(f"{count} x {name}" for name, count in sorted(names.items())) or "none"
 
 
@@ -90,14 +90,14 @@ def node_detail(
     kernel: Iterable[KernelMessage],
 ) -> admin_pb2.NodeDetail:
     """Return everything known of a node."""
-    inventory, held = node.inventory, worst_first(node.findings.values())
+    inventory, held = node.spec.inventory, worst_first(node.health.findings.values())
     return admin_pb2.NodeDetail(
         summary=node_summary(
             node, _jobs_there(state, node), window_sentences(state).get(node.name, "")
         ),
-        agent_version=node.agent_version,
-        boot_id=node.boot_id,
-        domain=node.domain,
+        agent_version=node.spec.agent_version,
+        boot_id=node.spec.boot_id,
+        domain=node.spec.domain,
         kernel=inventory.kernel,
         cpu_model=inventory.cpu_model,
         disks=map(_disk, inventory.disks),
@@ -287,7 +287,7 @@ def _findings_about(state: State, job: JobRecord) -> list[admin_pb2.FindingLine]
         (name, one)
         for name in nodes
         if name in state.nodes
-        for one in state.nodes[name].findings.values()
+        for one in state.nodes[name].health.findings.values()
         if one.finding.key.job == job.name
     ]
     held += [(CONTROLLER, one) for one in unsaved.findings_of_job(state, job)]

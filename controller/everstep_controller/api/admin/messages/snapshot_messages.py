@@ -69,7 +69,7 @@ def _without_snapshots(numbers: SnapshotNumbers, job: JobRecord) -> str:
     taken = restore_point.has_state(job) or any(numbers.states.values())
     if taken or job.snapshot_costs.newest_ns or not job.ledger.step_count:
         return ""
-    if job.generation.phase_counts.keys() <= {Phase.STARTED}:
+    if len(job.generation.phases) == job.generation.phases.count(Phase.STARTED):
         return "none: its script does without Everstep's, so a failure costs what its own ones cost"
     return "none: its script has saved no step with Everstep yet"
 

@@ -1,1 +1,0 @@
-"""Collective looks at the controller: when the ranks of running jobs enqueued collectives."""

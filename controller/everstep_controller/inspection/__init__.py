@@ -1,0 +1,1 @@
+"""Inspection at the controller: ranks are asked, and what they tell is judged in a child."""

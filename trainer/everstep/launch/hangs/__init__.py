@@ -1,1 +1,0 @@
-"""Hangs at their source: what makes a rank readable, and the program that reads one that hangs."""
