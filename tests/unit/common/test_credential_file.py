@@ -47,6 +47,7 @@ def test_a_configuration_names_a_file_and_has_nothing_of_what_is_in_it(tmp_path:
     path = written(tmp_path)
     config = loaded(tmp_path, f'"{path}"')
     assert config.scheduler.token == CredentialFile(path)
+    assert config.scheduler.token is not None
     assert config.scheduler.token.read() == SECRET
     assert SECRET not in f"{config!r}{config}"
     assert str(path) in repr(config)
