@@ -141,6 +141,19 @@ def _clock(seconds: float) -> str:
 
 
 def run(benchmark: Benchmark, name: str, words: Sequence[str]) -> int:
+    """Measure what a command line asks for, and end what that has started; return the status.
+
+    It is for the process of a benchmark alone: it ends all processes below this one.
+    """
+    try:
+        with everything_ends():
+            return measure(benchmark, name, words)
+    except (TerminatedError, KeyboardInterrupt) as end:
+        print(f"ended early: {end or 'Ctrl-C'}", file=sys.stderr, flush=True)
+        return end.status if isinstance(end, TerminatedError) else 128 + signal.SIGINT
+
+
+def measure(benchmark: Benchmark, name: str, words: Sequence[str]) -> int:
     """Measure what a command line asks for, and print it; return the exit status."""
     options = benchmark.options(name, words)
     asked = getattr(options, "only", None)
@@ -151,13 +164,10 @@ def run(benchmark: Benchmark, name: str, words: Sequence[str]) -> int:
     manner = Manner.JSON if options.json else Manner.AT_ONCE
     printer = Printer(Manner.MARKDOWN if options.markdown else manner)
     try:
-        with everything_ends(), progress.told():
+        with progress.told():
             failed = [
                 _failed(part, at, options, printer, progress) for at, part in enumerate(parts)
             ]
-    except (TerminatedError, KeyboardInterrupt) as end:
-        print(f"ended early: {end or 'Ctrl-C'}", file=sys.stderr, flush=True)
-        return end.status if isinstance(end, TerminatedError) else 128 + signal.SIGINT
     finally:
         printer.close()
     return 1 if any(failed) else 0
@@ -182,11 +192,12 @@ def _failed(
 def everything_ends() -> Iterator[None]:
     """End all that was started meanwhile when it is over, also by SIGTERM, SIGHUP or Ctrl-C."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    before = {one: signal.signal(one, _terminate) for one in (signal.SIGTERM, signal.SIGHUP)}
+    for one in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(one, _terminate)
     try:
         yield
     finally:
-        for one in (*before, signal.SIGINT):
+        for one in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(one, signal.SIG_IGN)
         end_descendants(os.getpid())
 

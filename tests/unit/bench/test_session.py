@@ -5,7 +5,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 
 import pytest
-from harness.session import Benchmark, Part, Progress, run
+from harness.session import Benchmark, Part, Progress, measure
 from harness.table import Row, row
 
 
@@ -29,13 +29,13 @@ BENCHMARK = Benchmark(
 def test_what_other_parts_measured_is_shown_though_one_fails(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert run(BENCHMARK, "some", ["--json"]) == 1
+    assert measure(BENCHMARK, "some", ["--json"]) == 1
     told = {one["name"]: one["value"] for one in json.loads(capsys.readouterr().out)}
     assert told == {"before it fails": 2.0, "fails: FAILED, not measured": 0.0, "once": 1.0}
 
 
 def test_only_the_parts_that_are_asked_for_are_measured(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(BENCHMARK, "some", ["--only", "once", "--markdown"]) == 0
+    assert measure(BENCHMARK, "some", ["--only", "once", "--markdown"]) == 0
     assert capsys.readouterr().out.splitlines()[2:] == ["| once |     1 | s    |"]
 
 
