@@ -36,6 +36,8 @@ def main(words: list[str]) -> int:
     """Run the benchmark that is named; return the exit status."""
     if not words or words[0] not in BENCHMARKS:
         asked = not words or words[0] in ("-h", "--help")
+        if not asked:
+            print(f"bench: there is no benchmark {words[0]!r}", file=sys.stderr)
         print("\n".join(_listed()), file=sys.stdout if asked else sys.stderr)
         return 0 if asked else 2
     name, *rest = words

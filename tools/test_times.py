@@ -90,7 +90,10 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--write", action="store_true", help="write tests/thorough.toml anew")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="the time of a function")
     options = parser.parse_args(arguments)
-    times, table = read_times(options.reports), read_table()
+    try:
+        times, table = read_times(options.reports), read_table()
+    except (OSError, ElementTree.ParseError) as error:
+        parser.error(f"{error}; 'make test-all' leaves its reports in .venv/reports")
     if options.write:
         table = choose(times, table.stories, options.seconds)
         TABLE.write_text(text_of(table))

@@ -5,16 +5,12 @@ from collections.abc import Iterable
 
 import pytest
 
-from test_times import Table, read_table
+from test_times import read_table
 
 
 def mark_thorough(items: Iterable[pytest.Item]) -> None:
     """Mark the cases that are beyond what the table keeps of their function."""
-    _mark(items, read_table())
-
-
-def _mark(items: Iterable[pytest.Item], table: Table) -> None:
-    seen: Counter[str] = Counter()
+    table, seen = read_table(), Counter[str]()
     for item in items:
         function = item.nodeid.partition("[")[0]
         seen[function] += 1
