@@ -107,6 +107,17 @@ LEDGER = admin_pb2.Ledger(
     budget_per_failure_s=0.5,
     failures=1,
     definitions=DEFINITIONS,
+    published=[
+        admin_pb2.PublishedRatio(
+            name="Llama 3",
+            value=0.955,
+            definition="time spent on useful training / elapsed time: as ETTR_time.",
+            source="The Llama 3 Herd of Models: effective training time",
+        )
+    ],
+    mttf_s=100,
+    stages=[admin_pb2.StageTime(stage="all", recoveries=1, p50_s=2.5, p99_s=2.5)],
+    budget_burnt=5,
 )
 
 _DAY_OF_FLEET = admin_pb2.FleetPeriod(

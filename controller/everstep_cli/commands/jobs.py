@@ -12,7 +12,7 @@ from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import refuse_unknown
 from everstep_cli.views import json_output
 from everstep_cli.views.fleet import fleet_ledger_sheet
-from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet
+from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet, published_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.ranks import rank_lines, rank_sheet
 from everstep_cli.views.slowness import slowness_sheet
@@ -237,8 +237,13 @@ def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
     type=click.IntRange(1, 400),
     help="Of the fleet: so many of them. [default: 14]",
 )
+@click.option(
+    "--published",
+    is_flag=True,
+    help="Of a job: what others would call its ratio, each with its definition.",
+)
 @asks_controller
-def ettr(ask: Ask, name: str, period: str | None, periods: int | None) -> None:
+def ettr(ask: Ask, name: str, period: str | None, periods: int | None, published: bool) -> None:
     r"""Account for the time of a job: every second is in exactly one category.
 
     The categories sum to the wall clock to the nanosecond. ETTR_time counts slow steps as training,
@@ -248,11 +253,14 @@ def ettr(ask: Ask, name: str, period: str | None, periods: int | None) -> None:
     \b
     Examples:
       everstep ettr llama-70b
+      everstep ettr llama-70b --published
       everstep ettr llama-70b --json | jq '.incidents[] | {incident, cause, costs}'
       everstep ettr
       everstep ettr --by month --last 3
     """
     if not name:
+        if published:
+            raise click.UsageError("--published is of a job: name one")
         asked = admin_pb2.GetFleetLedgerRequest(period=period or "day", periods=periods or 14)
         fleet = ask.admin.call(lambda stub: stub.GetFleetLedger, asked)
         ask.answer(fleet, *fleet_ledger_sheet(fleet))
@@ -261,7 +269,7 @@ def ettr(ask: Ask, name: str, period: str | None, periods: int | None) -> None:
         raise click.UsageError("--by and --last are of the fleet: leave JOB out")
     request = admin_pb2.GetLedgerRequest(job=name)
     reply = ask.admin.call(lambda stub: stub.GetLedger, request, name)
-    ask.answer(reply, *ledger_sheet(reply))
+    ask.answer(reply, *(published_sheet(reply) if published else ledger_sheet(reply)))
 
 
 @click.command()

@@ -102,10 +102,41 @@ def ledger_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
             ("steps", f"{ledger.steps} that count{_undecided(ledger)}"),
             ("failures", _failures(ledger)),
             ("to hold 99.5 %", _budget(ledger)),
+            *_mttf(ledger),
         ]
     )
+    yield from _stages(ledger.stages)
     yield Text("\n".join(ledger.definitions), style="dim")
     yield from incident_list(ledger.incidents)
+
+
+def published_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
+    """Yield what each publisher would call the ratio of a job, and how that is defined."""
+    made = tables.table(
+        "published by", "ratio", "of what", "where", right=("ratio",), wrap=("of what", "where")
+    )
+    for one in ledger.published:
+        made.add_row(one.name, f"{one.value:.3%}", one.definition, one.source)
+    yield made
+
+
+def _mttf(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:
+    if ledger.mttf_s:
+        yield "between failures", f"{formatting.seconds(round(ledger.mttf_s * 1e9))} on average"
+
+
+def _stages(stages: Sequence[admin_pb2.StageTime]) -> Iterator[RenderableType]:
+    """Yield how long the stages of recoveries took, of failures that are over."""
+    if not stages:
+        return
+    yield tables.section("recoveries by stage")
+    made = tables.table(
+        "stage", "recoveries", "median", "p99", right=("recoveries", "median", "p99")
+    )
+    for one in stages:
+        times = (formatting.seconds(round(told * 1e9)) for told in (one.p50_s, one.p99_s))
+        made.add_row(one.stage, str(one.recoveries), *times)
+    yield made
 
 
 def incident_list(incidents: Sequence[admin_pb2.Incident]) -> Iterator[RenderableType]:
@@ -278,7 +309,8 @@ def _failures(ledger: admin_pb2.Ledger) -> str:
 def _budget(ledger: admin_pb2.Ledger) -> str:
     if not ledger.budget_per_failure_s:
         return "no failure yet, so no failure rate to tell from"
-    return f"a failure may cost {ledger.budget_per_failure_s:.1f} s at the failure rate so far"
+    each = f"a failure may cost {ledger.budget_per_failure_s:.1f} s at the failure rate so far"
+    return f"{each}; {ledger.budget_burnt:.0%} of what failures may cost is used up"
 
 
 _KINDS = {

@@ -2213,6 +2213,10 @@ class Ledger(_message.Message):
     FAILURES_FIELD_NUMBER: _builtins.int
     DEFINITIONS_FIELD_NUMBER: _builtins.int
     UNDECIDED_STEP_FIELD_NUMBER: _builtins.int
+    PUBLISHED_FIELD_NUMBER: _builtins.int
+    MTTF_S_FIELD_NUMBER: _builtins.int
+    STAGES_FIELD_NUMBER: _builtins.int
+    BUDGET_BURNT_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -2231,6 +2235,10 @@ class Ledger(_message.Message):
     """Newest step that it made before a restart, while nobody knows whether that has to be made again:
     until then the ratios are what they are at most.
     """
+    mttf_s: _builtins.float
+    """Mean wall clock between its failures; 0 before the first one."""
+    budget_burnt: _builtins.float
+    """Of the time that failures may cost to hold 99.5 %, the share that they have taken; above 1 it is missed."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it."""
@@ -2242,6 +2250,14 @@ class Ledger(_message.Message):
     @_builtins.property
     def definitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What these numbers mean, a sentence each."""
+
+    @_builtins.property
+    def published(self) -> _containers.RepeatedCompositeFieldContainer[Global___PublishedRatio]:
+        """What others would call its ratio, each with its definition."""
+
+    @_builtins.property
+    def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTime]:
+        """How long each stage of its recoveries took, and "all" of a recovery; of failures that are over and still listed."""
 
     def __init__(
         self,
@@ -2257,16 +2273,88 @@ class Ledger(_message.Message):
         failures: _builtins.int = ...,
         definitions: _abc.Iterable[_builtins.str] | None = ...,
         undecided_step: _builtins.int | None = ...,
+        published: _abc.Iterable[Global___PublishedRatio] | None = ...,
+        mttf_s: _builtins.float = ...,
+        stages: _abc.Iterable[Global___StageTime] | None = ...,
+        budget_burnt: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
     _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__undecided_step) -> _WhichOneofReturnType__undecided_step | None: ...
 
 Global___Ledger: _TypeAlias = Ledger  # noqa: Y015
+
+@_typing.final
+class PublishedRatio(_message.Message):
+    """Ratio of training time as somebody publishes it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUE_FIELD_NUMBER: _builtins.int
+    DEFINITION_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Who publishes it."""
+    value: _builtins.float
+    """Between 0 and 1."""
+    definition: _builtins.str
+    """What it is of what, in a sentence."""
+    source: _builtins.str
+    """Where they define it."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        value: _builtins.float = ...,
+        definition: _builtins.str = ...,
+        source: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["definition", b"definition", "name", b"name", "source", b"source", "value", b"value"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PublishedRatio: _TypeAlias = PublishedRatio  # noqa: Y015
+
+@_typing.final
+class StageTime(_message.Message):
+    """Seconds of one stage of a job's recoveries."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STAGE_FIELD_NUMBER: _builtins.int
+    RECOVERIES_FIELD_NUMBER: _builtins.int
+    P50_S_FIELD_NUMBER: _builtins.int
+    P99_S_FIELD_NUMBER: _builtins.int
+    stage: _builtins.str
+    """Category of the ledger, or "all"."""
+    recoveries: _builtins.int
+    """Recoveries that had it."""
+    p50_s: _builtins.float
+    """Median."""
+    p99_s: _builtins.float
+    """99th percentile."""
+    def __init__(
+        self,
+        *,
+        stage: _builtins.str = ...,
+        recoveries: _builtins.int = ...,
+        p50_s: _builtins.float = ...,
+        p99_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["p50_s", b"p50_s", "p99_s", b"p99_s", "recoveries", b"recoveries", "stage", b"stage"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StageTime: _TypeAlias = StageTime  # noqa: Y015
 
 @_typing.final
 class ReadLogsRequest(_message.Message):

@@ -10,6 +10,7 @@ from everstep_controller.api.admin.errors import UnknownNameError, job_named, no
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, periods_of
 from everstep_controller.api.admin.messages import fleet_messages as messages
+from everstep_controller.api.admin.messages.ledger_messages import ledger
 from everstep_controller.api.admin.node_list import list_nodes
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.node_questions import NodeQuestions
@@ -160,7 +161,7 @@ class Queries:
 
     def ledger(self, name: str) -> admin_pb2.Ledger:
         """Return where a job's time went."""
-        return messages.ledger(self._runtime.state, self._job(name), self._runtime.now_ns())
+        return ledger(self._runtime.state, self._job(name), self._runtime.now_ns())
 
     async def fleet_ledger(self, request: admin_pb2.GetFleetLedgerRequest) -> admin_pb2.FleetLedger:
         """Return where the time of all jobs went, by period. Raises UnusableRequestError."""

@@ -2,7 +2,7 @@
 
 import pytest
 
-from everstep_controller.api.admin.messages.fleet_messages import ledger as ledger_to_admin
+from everstep_controller.api.admin.messages.ledger_messages import ledger as ledger_to_admin
 from everstep_controller.core.accounting.categories import (
     PLANNED_WORK,
     Category,
@@ -11,7 +11,6 @@ from everstep_controller.core.accounting.categories import (
 )
 from everstep_controller.core.accounting.ledger import (
     Ledger,
-    budget_per_failure_s,
     effectiveness,
     ettr_time,
     ettr_work,
@@ -86,7 +85,7 @@ def test_planned_work_is_no_failure(planned: str) -> None:
 
 def test_without_a_failure_there_is_no_rate_to_tell_a_budget_from() -> None:
     assert _shown("operator").budget_per_failure_s == 0
-    assert budget_per_failure_s(100 * S, 0) == 0
+    assert _shown("operator").budget_burnt == 0
 
 
 def test_every_number_goes_out_with_its_definition() -> None:

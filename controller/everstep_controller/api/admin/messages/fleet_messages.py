@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from everstep_common.judging.findings import Severity
 from everstep_common.reports import Accelerator, Disk, Interface, KernelMessage
 from everstep_controller.core.accounting.ledger import (
-    DEFINITIONS,
     Effectiveness,
     effectiveness,
 )
@@ -197,7 +196,7 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
         spares=[
             node.name for node in candidates(state, job) if node.name not in job.generation.members
         ],
-        ettr_time=_effectiveness(state, job, now_ns).ettr_time,
+        ettr_time=effectiveness_of(state, job, now_ns).ettr_time,
         reason=job.reason,
         uid=job.spec.uid,
         id=job.id,
@@ -216,7 +215,7 @@ def job_detail(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobDetail
         recoverable_step=job.lineage.recoverable_step or 0,
         has_recoverable=job.lineage.recoverable_step is not None,
         restarts=job.recovery.restarts,
-        incidents=_incidents(state, job, now_ns),
+        incidents=incident_messages(state, job, now_ns),
         begun=job.lineage.begun,
         continues=job.lineage.continues.job_id if job.lineage.continues else "",
         planned=planned_line(state, job),
@@ -296,28 +295,8 @@ def _findings_about(state: State, job: JobRecord) -> list[admin_pb2.FindingLine]
     return [finding_line(state, name, one) for name, one in held[:_FINDINGS_MAX]]
 
 
-def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
-    """Return where a job's time went."""
-    found = _effectiveness(state, job, now_ns)
-    return admin_pb2.Ledger(
-        job=job.name,
-        wall_ns=found.wall_ns,
-        categories=[
-            admin_pb2.Category(name=category, time_ns=amount, meaning=category.meaning)
-            for category, amount in job.ledger.totals(now_ns).items()
-        ],
-        ettr_time=found.ettr_time,
-        ettr_work=found.ettr_work,
-        incidents=_incidents(state, job, now_ns),
-        steps=job.ledger.step_count,
-        budget_per_failure_s=found.budget_per_failure_s,
-        failures=found.failures,
-        definitions=DEFINITIONS,
-        undecided_step=undecided_step(job),
-    )
-
-
-def _effectiveness(state: State, job: JobRecord, now_ns: int) -> Effectiveness:
+def effectiveness_of(state: State, job: JobRecord, now_ns: int) -> Effectiveness:
+    """Return the ratios of a job so far."""
     return effectiveness(job.ledger, failures_of_job(state, job), now_ns)
 
 
@@ -338,7 +317,8 @@ def fleet_incident(state: State, incident: Incident, now_ns: int) -> admin_pb2.I
     return _every_incident(incident)
 
 
-def _incidents(state: State, job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
+def incident_messages(state: State, job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
+    """Return the incidents of a job as shown, oldest first."""
     return [_incident(job, incident, now_ns) for incident in incidents_of_job(state, job)]
 
 

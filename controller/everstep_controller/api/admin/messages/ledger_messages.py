@@ -1,0 +1,83 @@
+"""Ledger of a job as a message of the admin API, with what others would call its ratios."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from everstep_common.failures.classification import Side, side
+from everstep_controller.api.admin.messages.fleet_messages import (
+    effectiveness_of,
+    incident_messages,
+)
+from everstep_controller.core.accounting.categories import PLANNED_WORK, Category
+from everstep_controller.core.accounting.ledger import DEFINITIONS
+from everstep_controller.core.accounting.reliability import stage_times
+from everstep_controller.core.accounting.variants import Measured, published
+from everstep_controller.core.fleet.incidents import incidents_of_job
+from everstep_controller.core.jobs.restore_point import undecided_step
+from everstep_controller.core.model.job import JobIncident, JobRecord
+from everstep_controller.core.model.state import State
+from everstep_proto.generated import admin_pb2
+
+_NS = 1e9
+
+
+def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
+    """Return where a job's time went."""
+    found, totals = effectiveness_of(state, job, now_ns), job.ledger.totals(now_ns)
+    recoveries = list(_recoveries(state, job, now_ns))
+    return admin_pb2.Ledger(
+        job=job.name,
+        wall_ns=found.wall_ns,
+        categories=[
+            admin_pb2.Category(name=category, time_ns=amount, meaning=category.meaning)
+            for category, amount in totals.items()
+        ],
+        ettr_time=found.ettr_time,
+        ettr_work=found.ettr_work,
+        incidents=incident_messages(state, job, now_ns),
+        steps=job.ledger.step_count,
+        budget_per_failure_s=found.budget.per_failure_s,
+        failures=found.failures,
+        definitions=DEFINITIONS,
+        undecided_step=undecided_step(job),
+        published=[
+            admin_pb2.PublishedRatio(
+                name=one.name, value=one.value, definition=one.definition, source=one.source
+            )
+            for one in published(_measured(state, job, totals, now_ns))
+        ],
+        mttf_s=found.wall_ns / _NS / found.failures if found.failures else 0,
+        stages=[
+            admin_pb2.StageTime(
+                stage=stage, recoveries=told.count, p50_s=told.p50_s, p99_s=told.p99_s
+            )
+            for stage, told in stage_times(recoveries).items()
+        ],
+        budget_burnt=found.budget.burnt,
+    )
+
+
+def _measured(
+    state: State, job: JobRecord, totals: Mapping[Category, int], now_ns: int
+) -> Measured:
+    of_program: Counter[Category] = Counter()
+    for incident in incidents_of_job(state, job):
+        if _is_of_program(incident):
+            of_program.update(job.ledger.totals(now_ns, incident.id))
+    saved = job.lineage.recoverable_step
+    unsaved = [one for one in job.ledger.steps if saved is None or one.step > saved]
+    return Measured(totals, of_program, sum(one.productive_ns for one in unsaved))
+
+
+def _is_of_program(incident: JobIncident) -> bool:
+    """Return whether the rank that died first died of its own program."""
+    return bool(incident.deaths) and side(incident.deaths[0].exit.kind) is Side.SCRIPT
+
+
+def _recoveries(state: State, job: JobRecord, now_ns: int) -> Iterator[dict[str, float]]:
+    """Yield the seconds by stage of each failure that is over, as far as they are its own still."""
+    for incident in incidents_of_job(state, job):
+        if incident.over_ns and incident.cause not in PLANNED_WORK:
+            costs = job.ledger.totals(now_ns, incident.id)
+            if costs:
+                yield {category.value: amount / _NS for category, amount in costs.items()}
