@@ -63,6 +63,8 @@ class NodeIsolation:
     hold: Hold | None = None
     # The sentence with which it was withheld for us; None: it is not.
     applied: str | None = None
+    # All that was wanted when that was answered; None where only the scheduler's word is known.
+    answered: WantedIsolation | None = None
     # What was asked for and has not been done yet; ``waiting``: it failed and is tried again later.
     asked: WantedIsolation | None = None
     waiting: bool = False

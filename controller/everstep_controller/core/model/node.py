@@ -86,6 +86,9 @@ class Claim:
     draining: bool = False
     # It leaves soon, even if it cannot go on elsewhere.
     vacate: bool = False
+    # The condition for which automation claimed it; "" for other owners, and where none is the
+    # cause: nodes that are lost, and claims that a version before 2026-12 made.
+    condition: str = ""
 
 
 class FindingOwner(Enum):

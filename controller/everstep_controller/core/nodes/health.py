@@ -394,7 +394,8 @@ def finding_sentence(finding: Finding) -> str:
 
 def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) -> None:
     failed = "" if report.passed else report.message or "its agent does not say why"
-    problem = failed or _fatal_finding(turn, node)
+    found = None if failed else _fatal_finding(turn, node)
+    problem = finding_sentence(found) if found is not None else failed
     node.health.checks_unanswered = 0
     if not problem:
         node.blame.reason, node.health.checks_failed = "", 0
@@ -411,7 +412,8 @@ def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) 
         if refused.by_budget:
             claims.unclaim(turn, node, AUTOMATION, refused.why)
     else:
-        lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
+        condition = found.condition if found is not None else CHECK_FAILED.name
+        lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem, condition)
     node.health.check_failed = failed
     turn.set_timer(f"{TimerKind.CHECK}/{node.name}", _recheck_ns(turn.state.settings, node))
     node.health.checks_failed += 1
@@ -433,13 +435,13 @@ def _ask_again(turn: Reconciliation, node: NodeRecord) -> None:
         record_unanswered(turn, node, f"{message}, {node.health.checks_unanswered} times")
 
 
-def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
+def _fatal_finding(turn: Turn, node: NodeRecord) -> Finding | None:
     """Return what a check does not show: an open finding that automation would act on."""
     for held in node.health.findings.values():
         fatal = held.finding.severity is Severity.FATAL and held.counts_against_node
         if fatal and not claims.refusal(turn, node, held.finding.condition, held.finding.mode):
-            return finding_sentence(held.finding)
-    return ""
+            return held.finding
+    return None
 
 
 # A failed check is repeated after twice as long each time, so often; and so many checks that are
@@ -464,7 +466,8 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
     for finding in fatal:
         refusal = claims.refusal(turn, node, finding.condition, finding.mode)
         if refusal is None:
-            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, finding_sentence(finding))
+            reason = finding_sentence(finding)
+            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, reason, finding.condition)
             return None
         advice = advice or _Advice(finding_sentence(finding), "isolated", refusal)
     if fatal or degraded:
@@ -511,7 +514,7 @@ def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
     reason, node.blame.reason = node.blame.reason, ""
     node.blame.strikes.clear()
     node.blame.hangs.clear()
-    lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason)
+    lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason, RANKS_DIE.name)
     return None
 
 

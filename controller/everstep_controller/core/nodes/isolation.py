@@ -26,7 +26,7 @@ from everstep_controller.core.model.isolation import (
     SeenHold,
     WantedIsolation,
 )
-from everstep_controller.core.model.node import SCHEDULER, NodeRecord, OpenFinding
+from everstep_controller.core.model.node import SCHEDULER, NodeRecord, NodeState, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims
 from everstep_controller.core.registry import Handlers, Timers
@@ -55,8 +55,13 @@ DRIVER_FAILED = Condition(
 def wanted_isolation(node: NodeRecord) -> WantedIsolation:
     """Return what schedulers should do with a node; their own claims count for nothing here."""
     ours = [claim for claim in node.isolation.claims if claim.owner != SCHEDULER]
-    reason = "; ".join(f"{claim.owner}: {claim.reason}" for claim in ours)
-    return WantedIsolation(node.name, tuple(claim.owner for claim in ours), reason)
+    return WantedIsolation(
+        node.name,
+        owners=tuple(claim.owner for claim in ours),
+        reason="; ".join(f"{claim.owner}: {claim.reason}" for claim in ours),
+        condition=next((claim.condition for claim in ours if claim.condition), ""),
+        dead=bool(ours) and node.state is NodeState.LOST,
+    )
 
 
 def changed_holds(record: DriverRecord, holds: Mapping[str, Hold]) -> tuple[SeenHold, ...]:
@@ -133,7 +138,7 @@ def claim_for_schedulers(turn: Reconciliation, node: NodeRecord) -> None:
     """Keep a node's claim of the owner ``scheduler`` as long as others withhold the node."""
     told, held = _foreign_holds(turn.state, node.name), node.claim_of(SCHEDULER)
     if told and (held is None or held.reason != told):
-        claims.drain(turn, node, SCHEDULER, told)
+        claims.drain(turn, node, claims.ClaimCause(SCHEDULER, told))
     elif held is not None and not told:
         claims.unclaim(turn, node, SCHEDULER, "it is not kept out there any more")
 
@@ -234,7 +239,7 @@ def _record_hold(turn: Turn, record: DriverRecord, seen: SeenHold) -> None:
         known.applied = seen.hold.reason if had is None else had
         known.overridden = ()
     else:
-        known.applied = None
+        known.applied, known.answered = None, None
     if seen.hold is None and had is not None:
         _record_freed(turn, record, seen.node, known)
     _mark(turn, [seen.node])
@@ -262,7 +267,8 @@ def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) ->
         known.failure = failure
         return
     known.hold, known.failure, known.overridden = result.hold, "", ()
-    known.applied = wanted.reason if result.hold is not None and result.hold.ours else None
+    ours = result.hold is not None and result.hold.ours
+    known.applied, known.answered = (wanted.reason, wanted) if ours else (None, None)
     node = turn.state.nodes.get(wanted.node)
     known.unmanaged = _claims_on(node) if result.unmanaged and node is not None else ()
     if known.asked == wanted:
@@ -322,7 +328,14 @@ def _differs(wanted: WantedIsolation, known: NodeIsolation) -> bool:
 
 
 def _is_so(wanted: WantedIsolation, known: NodeIsolation) -> bool:
-    return known.applied == (wanted.reason if wanted.withheld else None)
+    """Return whether a scheduler does what is wanted; of what it was told before that, by reason.
+
+    A hold that is only known by its sentence is not asked for again: a start and an upgrade change
+    nothing at a scheduler.
+    """
+    if known.applied != (wanted.reason if wanted.withheld else None):
+        return False
+    return known.answered is None or known.answered == wanted
 
 
 def _claims_on(node: NodeRecord) -> tuple[str, ...]:
