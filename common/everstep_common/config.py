@@ -296,6 +296,10 @@ def document(kind: type, prefix: str = "") -> Iterator[SettingDoc]:
         if _is_table(hint):
             yield from document(typing.cast("type", hint), f"{prefix}{name}.")
             continue
+        if typing.get_origin(hint) is Mapping and _is_table(typing.get_args(hint)[1]):
+            # Tables of one kind, to which users give names.
+            yield from document(typing.get_args(hint)[1], f"{prefix}{name}.NAME.")
+            continue
         yield SettingDoc(
             prefix + name,
             describe_type(key.kind),

@@ -1,13 +1,16 @@
 """Controller configuration: the keys that an operator sets, with the reason for every default."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.addresses import split_address
 from everstep_common.config import setting
+from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
+from everstep_controller.group_config import group_problems
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
     SECRET_SHOWN,
@@ -102,6 +105,9 @@ class ControllerConfig:
     drivers: DriversConfig = setting(
         factory=DriversConfig, help="Who else places work on the nodes."
     )
+    groups: Mapping[str, Group] = setting(
+        factory=dict, help="Groups of nodes, by their names: what is set for them alone."
+    )
     tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
 
     def cluster_file_beside(self, config: Path | None) -> Path:
@@ -125,6 +131,7 @@ class ControllerConfig:
         found += self.tls.problems(exposed)
         found += [f"core.{problem}" for problem in self.core.problems()]
         found += [f"drivers.{problem}" for problem in self.drivers.problems()]
+        found += group_problems(self.groups, self.drivers)
         for name in (
             "events_retention_days",
             "announcements_retention_days",

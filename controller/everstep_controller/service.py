@@ -23,6 +23,7 @@ from everstep_controller.core.events import (
     RecoveryBegun,
     SettingsApplied,
 )
+from everstep_controller.group_config import expanded_groups
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.runtime import Journaling, Runtime
 
@@ -160,7 +161,8 @@ class Controller:
             yield ClusterNamed(cluster.id, cluster.term)
         yield ControllerStarted(VERSION, machine_id())
         settings, drivers = self._config.core, self.parts.acting.targets.drivers.names
-        if (settings, {*drivers}) != (base.state().settings, {*base.state().drivers}):
-            yield SettingsApplied(settings, drivers)
+        groups, now = expanded_groups(self._config.groups), base.state()
+        if (settings, {*drivers}, groups) != (now.settings, {*now.drivers}, now.groups):
+            yield SettingsApplied(settings, drivers, groups)
         if self._recover_by:
             yield RecoveryBegun(self._recover_by)

@@ -6,7 +6,7 @@ again. Between calls the scheduler is read now and then, for others change it to
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -19,8 +19,8 @@ from everstep_controller.core.model.isolation import (
     IsolationResult,
     WantedIsolation,
 )
-from everstep_controller.core.nodes.isolation import changed_holds, is_awaited
-from everstep_controller.drivers.port import Applied, IsolationDriver
+from everstep_controller.core.nodes.isolation import changed_holds, changed_labels, is_awaited
+from everstep_controller.drivers.port import Applied, IsolationDriver, SchedulerNode
 
 # A call that was cancelled gets this long to end before it is taken for stuck.
 _CANCEL_S = 5.0
@@ -39,10 +39,14 @@ class DriverTiming:
 
 @dataclass(frozen=True, slots=True)
 class CoreLink:
-    """Connection of a driver worker to the core: reads its record, and reports results."""
+    """Connection of a driver worker to the core: reads its record, and reports results.
+
+    ``label_keys`` returns the keys of labels by which some group selects.
+    """
 
     record: Callable[[str], DriverRecord | None]
     report: Callable[[DriverReported], Awaitable[None]]
+    label_keys: Callable[[], Collection[str]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +109,11 @@ class DriverWorker:
         holds = {node: _bounded(hold) for node, hold in answer.holds.items()}
         seen = changed_holds(record, holds)
         down = {node: _sentence(said) for node, said in sorted(answer.down.items())}
-        if seen or down != record.down or is_awaited(record):
+        labels = changed_labels(record, _labels(answer.nodes, self._link.label_keys()))
+        if seen or labels or down != record.down or is_awaited(record):
             told = tuple(down.items())
             await self._link.report(
-                DriverReported(driver=self._name, read=True, seen=seen, down=told)
+                DriverReported(driver=self._name, read=True, seen=seen, down=told, labels=labels)
             )
 
     async def _apply(self) -> None:
@@ -195,6 +200,16 @@ def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationRes
         return IsolationResult(wanted, failure="its answer says nothing of this node")
     hold = answer.now[wanted.node]
     return IsolationResult(wanted, hold and _bounded(hold))
+
+
+def _labels(nodes: Mapping[str, SchedulerNode], keys: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return what is said of nodes under keys that groups ask for: no other is journaled."""
+    found = dict[str, dict[str, str]]()
+    for name, node in nodes.items() if keys else ():
+        said = {key: _sentence(node.labels[key]) for key in sorted(node.labels.keys() & {*keys})}
+        if said:
+            found[name] = said
+    return found
 
 
 def _bounded(hold: Hold) -> Hold:

@@ -220,7 +220,8 @@ def _current_settings_event(body: bytes) -> bytes:
     event = msgspec.json.decode(body, type=dict[str, Any])
     settings = msgspec.convert(event.get("settings"), dict[str, Any])
     drivers = event.get(_DRIVERS, settings.get(_DRIVERS, ()))
-    return _ENCODER.encode({"settings": _current_settings(settings), _DRIVERS: drivers})
+    current = {"settings": _current_settings(settings), _DRIVERS: drivers}
+    return _ENCODER.encode(event | current)
 
 
 def _current_settings(stored: dict[str, Any]) -> dict[str, Any]:

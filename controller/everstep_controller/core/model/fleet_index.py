@@ -1,18 +1,21 @@
 """Fleet index: nodes by what their records say of them, so that an event looks at no others.
 
-No fact is here: each node is filed by its record, the settings and the controller's machine, and a
-job by its name. So nothing of it is in a snapshot of the journal, and whoever makes a state of one
-has all of it computed.
+No fact is here: each node is filed by its record and by what holds for all nodes (`FilingBasis`),
+and a job by its name. So nothing of it is in a snapshot of the journal, and whoever makes a state
+of one has all of it computed.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
+from everstep_controller.core.model.groups import GroupTable
+from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
 from everstep_controller.core.model.node_findings import precursor_of
+from everstep_controller.core.model.policy import NodePolicy
 from everstep_controller.core.model.settings import Settings
 
 # What automation takes nothing away from by its claim: it is dead, or somebody works on it.
@@ -100,6 +103,29 @@ class NodeEntry(NamedTuple):
 
     keys: NodeKeys = NodeKeys()
     flags: NodeFlags = NodeFlags()
+    # Names of its groups, in order.
+    groups: tuple[str, ...] = ()
+
+
+class FilingBasis(NamedTuple):
+    """What nodes are filed by besides their own records."""
+
+    settings: Settings = Settings()
+    # The controller's machine, and its cluster.
+    machine: str = ""
+    cluster: str = ""
+    groups: GroupTable = GroupTable()
+    drivers: Mapping[str, DriverRecord] = {}
+
+    def groups_of(self, node: str, domain: str) -> tuple[str, ...]:
+        """Return the names of a node's groups, in order."""
+        told = (record.labels.get(node, {}).items() for record in self.drivers.values())
+        return self.groups.names_of(node, domain, (label for labels in told for label in labels))
+
+    def policy_of(self, node: str, groups: Iterable[str]) -> NodePolicy:
+        """Return what operators have set for a node of these groups."""
+        named = tuple((name, self.groups.groups[name]) for name in groups)
+        return NodePolicy(node, self.settings, self.cluster, named)
 
 
 _NOWHERE = NodeEntry()
@@ -142,13 +168,12 @@ class FleetIndex:
         cls,
         nodes: Iterable[NodeRecord],
         jobs: Iterable[JobRecord],
-        settings: Settings,
-        machine: str,
+        basis: FilingBasis,
     ) -> Self:
         """Return the index of all nodes and jobs."""
         made = cls()
         for node in nodes:
-            made.refresh(node, settings, machine)
+            made.refresh(node, basis)
         for job in jobs:
             made.add_job(job)
         return made
@@ -166,9 +191,13 @@ class FleetIndex:
         """Return whether something is expected from a node."""
         return self._filed.get(name, _NOWHERE).keys.expected is not None
 
-    def refresh(self, node: NodeRecord, settings: Settings, machine: str) -> None:
+    def groups_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the groups that a node is in, in order."""
+        return self._filed.get(name, _NOWHERE).groups
+
+    def refresh(self, node: NodeRecord, basis: FilingBasis) -> None:
         """File a node as its record is now."""
-        self._file(node.name, _entry_of(node, settings, machine))
+        self._file(node.name, _entry_of(node, basis))
 
     def forget(self, name: str) -> None:
         """Have a node nowhere: it was removed."""
@@ -200,8 +229,9 @@ class FleetIndex:
                 keep_listed(getattr(self, kind), name, listed=listed)
 
 
-def _entry_of(node: NodeRecord, settings: Settings, machine: str) -> NodeEntry:
+def _entry_of(node: NodeRecord, basis: FilingBasis) -> NodeEntry:
     """Return where a node belongs, by its record."""
+    machine, groups = basis.machine, basis.groups_of(node.name, node.spec.domain)
     gone, domain, silence = node.gone, node.spec.domain, node.liveness.silence
     heard = node.liveness.connected and not node.liveness.silent_to and not node.doubtful
     expected = not gone and node.state is not NodeState.MAINTENANCE
@@ -224,6 +254,8 @@ def _entry_of(node: NodeRecord, settings: Settings, machine: str) -> NodeEntry:
             deferred=bool(node.isolation.deferred),
             isolated=isolated,
             returned=isolated and claim is not None and claim.dead,
-            precursors=bool(node.health.findings) and precursor_of(settings, node) is not None,
+            precursors=bool(node.health.findings)
+            and precursor_of(basis.policy_of(node.name, groups), node) is not None,
         ),
+        groups,
     )

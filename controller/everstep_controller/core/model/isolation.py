@@ -27,6 +27,9 @@ class WantedIsolation:
     condition: str = ""
     # It was found dead: what runs there will confirm nothing any more.
     dead: bool = False
+    # Whether its groups have it cordoned besides, where a driver can do both; None: they say
+    # nothing, and the driver's own table does.
+    cordon: bool | None = None
 
     @property
     def withheld(self) -> bool:
@@ -93,6 +96,8 @@ class DriverRecord:
     # Nodes that do not answer the scheduler either, with what it says of each.
     down: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, NodeIsolation] = field(default_factory=dict)
+    # What it says of nodes, by the keys that groups select by.
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
     # How often it was asked to apply something.
     calls: int = 0
     # How many calls failed since nothing was left undone, why the newest did, and since when.

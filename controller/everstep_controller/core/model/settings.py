@@ -297,18 +297,21 @@ class Settings:
     )
 
     def mode_of(self, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
-        """Return how far automation may go for one condition.
+        """Return how far automation may go for one condition, on a node that is in no group.
 
         What an operator set for the condition holds; else the fleet's mode, but no further than
         ``most``, which the detector was shipped with.
         """
+        return self.listed_mode(condition) or min(self.mode, most, key=_ORDER.index)
+
+    def listed_mode(self, condition: str) -> Mode | None:
+        """Return the mode that an operator set for a condition; None where that is none."""
         lists = (
             (self.enforce, Mode.ENFORCE),
             (self.advise, Mode.ADVISE),
             (self.observe, Mode.OBSERVE),
         )
-        chosen = next((mode for conditions, mode in lists if condition in conditions), None)
-        return chosen or min(self.mode, most, key=_ORDER.index)
+        return next((mode for conditions, mode in lists if condition in conditions), None)
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with values that are within their bounds, but not together."""

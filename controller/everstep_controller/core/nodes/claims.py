@@ -38,7 +38,7 @@ def refusal(
     turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.ENFORCE
 ) -> Refusal | None:
     """Return why automation may not isolate this working node, or keep it so; None when it may."""
-    mode = turn.state.settings.mode_of(condition, most)
+    mode = turn.state.mode_of(node, condition, most)
     if mode is not Mode.ENFORCE:
         return Refusal(f"the mode of {condition} is {mode.value}")
     if reason := turn.paused(node.name):

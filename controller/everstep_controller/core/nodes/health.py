@@ -497,7 +497,7 @@ def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding],
         held.finding
         for held in node.health.findings.values()
         if held.counts_against_node
-        and state.settings.mode_of(held.finding.condition, held.finding.mode) is not Mode.OBSERVE
+        and state.mode_of(node, held.finding.condition, held.finding.mode) is not Mode.OBSERVE
     ]
     return (
         [finding for finding in found if finding.severity is Severity.FATAL],

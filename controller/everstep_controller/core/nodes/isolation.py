@@ -28,10 +28,12 @@ from everstep_controller.core.model.isolation import (
 )
 from everstep_controller.core.model.node import SCHEDULER, NodeRecord, NodeState, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.core.nodes import claims
+from everstep_controller.core.nodes import claims, indexing
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
+# Driver without a scheduler, which is always there and has every node.
+BUILT_IN = "built-in"
 # So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
 FAILURES_MAX = 3
 _RETRY_NS = 2_000_000_000
@@ -52,8 +54,11 @@ DRIVER_FAILED = Condition(
 # --- what is wanted, and what is known -----------------------------------------------------------
 
 
-def wanted_isolation(node: NodeRecord) -> WantedIsolation:
-    """Return what schedulers should do with a node; their own claims count for nothing here."""
+def wanted_isolation(node: NodeRecord, cordon: bool | None = None) -> WantedIsolation:
+    """Return what schedulers should do with a node; their own claims count for nothing here.
+
+    ``cordon``: whether its groups have it cordoned as well.
+    """
     ours = [claim for claim in node.isolation.claims if claim.owner != SCHEDULER]
     return WantedIsolation(
         node.name,
@@ -61,6 +66,7 @@ def wanted_isolation(node: NodeRecord) -> WantedIsolation:
         reason="; ".join(f"{claim.owner}: {claim.reason}" for claim in ours),
         condition=next((claim.condition for claim in ours if claim.condition), ""),
         dead=bool(ours) and node.state is NodeState.LOST,
+        cordon=cordon if ours else None,
     )
 
 
@@ -73,9 +79,32 @@ def changed_holds(record: DriverRecord, holds: Mapping[str, Hold]) -> tuple[Seen
     )
 
 
+def changed_labels(
+    record: DriverRecord, told: Mapping[str, Mapping[str, str]]
+) -> dict[str, Mapping[str, str]]:
+    """Return of which nodes a scheduler says something else now, with all that it says of each."""
+    names = sorted(record.labels.keys() | told.keys())
+    said = ((name, told.get(name, {})) for name in names)
+    return {name: labels for name, labels in said if labels != record.labels.get(name, {})}
+
+
 def is_awaited(record: DriverRecord) -> bool:
     """Return whether a reading is news even if it shows what is known."""
     return record.reading or not record.read or bool(record.failures)
+
+
+def is_own(state: State, driver: str, node: str) -> bool:
+    """Return whether a driver is told of a node, by the node's groups; all share the built-in."""
+    drivers = state.group_table.drivers_of(state.index.groups_of(node))
+    return drivers is None or driver in drivers or driver == BUILT_IN
+
+
+def own_nodes(state: State, driver: str) -> set[str]:
+    """Return the nodes of a driver, and those that it still withholds and that are others' now."""
+    own = {name for name in state.nodes if is_own(state, driver, name)}
+    record = state.drivers.get(driver)
+    known = record.nodes.items() if record is not None else ()
+    return own | {name for name, one in known if one.applied is not None}
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -91,12 +120,18 @@ def restart_drivers(turn: Turn) -> None:
 
 
 def configure_drivers(turn: Turn, names: Sequence[str]) -> None:
-    """Take up the drivers that are configured, and forget others with what they told."""
+    """Take up the drivers that are configured, and forget others with what they told.
+
+    Nodes are filed anew: their groups, and what these say, may be others.
+    """
     state = turn.state
     for name in state.drivers.keys() - set(names):
         record = state.drivers.pop(name)
         turn.drop_timer(_timer(record))
         _mark(turn, record.nodes)
+    state.reindex()
+    for record in state.drivers.values():
+        _forget_labels(record, state.group_table.label_keys)
     for name in names:
         if name not in state.drivers:
             state.drivers[name] = DriverRecord(name, reading=True)
@@ -116,6 +151,7 @@ def record_report(turn: Turn, event: DriverReported) -> None:
     if event.read:
         _record_reading(turn, record)
         record.down = dict(event.down)
+        _record_labels(turn, record, event.labels)
         for name in record.down.keys() & turn.state.nodes.keys():
             turn.mark_node(name)
     _count_failures(record, event)
@@ -201,6 +237,10 @@ def isolation_sentences(state: State, node: str) -> Iterator[str]:
     """Yield what people should know of a node at the schedulers."""
     for record in state.drivers.values():
         known = record.nodes.get(node)
+        if not is_own(state, record.name, node):
+            if known is not None and known.applied is not None:
+                yield f"driver {record.name} is to free it there: it is not among its nodes now"
+            continue
         if known is not None and known.failure:
             yield f"driver {record.name} has failed for it, and tries again: {known.failure}"
         elif record.failure and not record.read and _is_claimed(state, node):
@@ -224,7 +264,7 @@ def _record_reading(turn: Turn, record: DriverRecord) -> None:
     for name, known in record.nodes.items():
         if known.waiting:
             known.asked, known.waiting = None, False
-        if known.failure and name in nodes and _is_so(wanted_isolation(nodes[name]), known):
+        if known.failure and name in nodes and _is_so(_wanted(turn.state, record, name), known):
             known.failure = ""
         if known.failure:
             _mark(turn, [name])
@@ -246,10 +286,34 @@ def _record_hold(turn: Turn, record: DriverRecord, seen: SeenHold) -> None:
     _forget_if_plain(record, seen.node)
 
 
+def _record_labels(turn: Turn, record: DriverRecord, told: Mapping[str, Mapping[str, str]]) -> None:
+    """Take what a scheduler says of nodes; their groups may be others by that."""
+    for name, labels in told.items():
+        if labels:
+            record.labels[name] = dict(labels)
+        else:
+            record.labels.pop(name, None)
+        node = turn.state.nodes.get(name)
+        if node is not None:
+            indexing.refresh(turn, node)
+            turn.mark_node(name)
+
+
+def _forget_labels(record: DriverRecord, keys: Collection[str]) -> None:
+    """Keep only what groups select by."""
+    kept = {
+        name: {key: value for key, value in labels.items() if key in keys}
+        for name, labels in record.labels.items()
+    }
+    record.labels = {name: labels for name, labels in kept.items() if labels}
+
+
 def _record_freed(turn: Turn, record: DriverRecord, name: str, known: NodeIsolation) -> None:
     """Leave a node alone that somebody freed though it is claimed."""
     if not _is_claimed(turn.state, name):
         return
+    if not is_own(turn.state, record.name, name):
+        return  # it is another driver's by now, and was to be freed
     known.overridden, known.asked = _claims_on(turn.state.nodes[name]), None
     known.waiting = False
     turn.announce(name, "IsolationOverridden", _overridden(record, name))
@@ -295,7 +359,7 @@ def _ask(state: State, record: DriverRecord, name: str) -> WantedIsolation | Non
     node, known = state.nodes.get(name), record.nodes.get(name)
     if node is None:
         return None
-    wanted = wanted_isolation(node)
+    wanted = _wanted(state, record, name)
     if known is None and not wanted.withheld:
         return None
     known = record.nodes.setdefault(name, NodeIsolation())
@@ -307,6 +371,13 @@ def _ask(state: State, record: DriverRecord, name: str) -> WantedIsolation | Non
         return wanted
     _forget_if_plain(record, name)
     return None
+
+
+def _wanted(state: State, record: DriverRecord, name: str) -> WantedIsolation:
+    """Return what one driver's scheduler should do with a node: free it where it is another's."""
+    if not is_own(state, record.name, name):
+        return WantedIsolation(name)
+    return wanted_isolation(state.nodes[name], state.policy_of(name).cordon)
 
 
 def _forget_old_claims(node: NodeRecord, known: NodeIsolation) -> None:
@@ -359,7 +430,9 @@ def _foreign_holds(state: State, name: str) -> str:
     found = []
     for record in state.drivers.values():
         known = record.nodes.get(name)
-        if known is not None and known.hold is not None and known.foreign:
+        if known is None or known.hold is None or not known.foreign:
+            continue
+        if is_own(state, record.name, name):
             found.append(f"{record.name}: {known.hold.reason or 'no reason given'}")
     return "; ".join(found)
 

@@ -45,7 +45,7 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
 
 def problem(state: State, job: JobRecord, node: NodeRecord) -> str:
     """Return what speaks against a move now, whether it has begun or not; "" for nothing."""
-    mode = state.settings.mode_of(STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
+    mode = state.mode_of(node, STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
     if mode is not Mode.ENFORCE:
         return f"the mode of {STEPS_UNSAVED.name} is {mode.value}"
     if node.liveness.silence.held or outage.is_among_many(state, node.name):

@@ -332,7 +332,7 @@ def _reconcile_foretold(turn: Reconciliation, job_ids: Set[str]) -> None:
 
 
 def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord]) -> None:
-    held = precursor_of(turn.state.settings, node)
+    held = precursor_of(turn.state.policy_of(node.name), node)
     if held is None:
         return
     if is_swapped(node):
@@ -376,13 +376,13 @@ def _jobs_on(state: State, node: NodeRecord) -> list[JobRecord]:
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Note whether a node has a precursor; give it back when nothing shows why it was drained."""
-    found = precursor_of(turn.state.settings, node) is not None
+    found = precursor_of(turn.state.policy_of(node.name), node) is not None
     indexing.refresh(turn, node)
     if not found or not _jobs_on(turn.state, node):
         node.swap.plan = ""
     if not is_swapped(node):
         return
-    mode = turn.state.settings.mode_of(NODE_PRECURSOR.name, NODE_PRECURSOR.mode)
+    mode = turn.state.mode_of(node, NODE_PRECURSOR.name, NODE_PRECURSOR.mode)
     if found and mode is Mode.ENFORCE:
         return
     if why := _why_over(turn.state, node):

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 
-from everstep_common.judging.findings import Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Accelerator, Disk, Interface, KernelMessage
 from everstep_controller.core.accounting.ledger import (
     DEFINITIONS,
@@ -173,9 +173,17 @@ def finding_line(state: State, node: str, held: OpenFinding) -> admin_pb2.Findin
         rule=finding.rule,
         since_ns=held.since_ns,
         injected=finding.injected,
-        mode=state.settings.mode_of(finding.condition, finding.mode).value,
+        mode=_mode_of(state, node, finding).value,
         owner=held.owner.value,
     )
+
+
+def _mode_of(state: State, node: str, finding: Finding) -> Mode:
+    """Return how far automation may go for a finding of a node, or of the controller."""
+    known = state.nodes.get(node)
+    if known is None:
+        return state.settings.mode_of(finding.condition, finding.mode)
+    return state.mode_of(known, finding.condition, finding.mode)
 
 
 def event(line: Announcement) -> admin_pb2.Event:
