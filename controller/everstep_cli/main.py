@@ -14,6 +14,7 @@ from everstep_cli.commands import (
     check,
     completion,
     demo,
+    drivers,
     events,
     inject,
     jobs,
@@ -59,7 +60,10 @@ def everstep() -> None:
     """
 
 
-_GROUPS = (demo, nodes, events, jobs, operate, maintenance, check, inject, version, completion)
+_GROUPS = (
+    *(demo, nodes, events, jobs, operate, drivers, maintenance),
+    *(check, inject, version, completion),
+)
 for _command in (command for group in _GROUPS for command in group.COMMANDS):
     everstep.add_command(_command)
 

@@ -68,8 +68,10 @@ def _drivers(config: DriversConfig, base: Foundation) -> DriverWorkers:
         lambda driver: own_nodes(base.state(), driver),
         lambda: base.state().cluster_id,
     )
-    return DriverWorkers(
-        drivers,
-        CoreLink(record_of, report, lambda: base.state().group_table.label_keys),
-        config.timing(),
+    link = CoreLink(
+        record_of,
+        report,
+        label_keys=lambda: base.state().group_table.label_keys,
+        paused=lambda: bool(base.state().drivers_paused),
     )
+    return DriverWorkers(drivers, link, config.timing())

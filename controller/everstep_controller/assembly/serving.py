@@ -45,6 +45,8 @@ def assemble_serving(
         collectives=watches.looks.newest_look,
         trouble=lambda: ShellTrouble(base.journal.full, watches.failures.open_failures()),
         printed=PrintedSteps(fleet.ranks, base.runtime.now_ns).of_job,
+        readings=acting.targets.drivers.readings,
+        failed_calls=lambda: acting.targets.drivers.failed_calls,
     )
     endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
     guard = endpoint.guard()

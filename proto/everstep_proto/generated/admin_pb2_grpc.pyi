@@ -120,6 +120,8 @@ class AdminStub:
     """Stop automation, for everything or for one node or job."""
     Resume: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]
     """Let automation go on."""
+    ListDrivers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListDriversRequest, _admin_pb2.ListDriversReply]
+    """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
     Inject: _grpc.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -226,6 +228,8 @@ class AdminAsyncStub(AdminStub):
     """Stop automation, for everything or for one node or job."""
     Resume: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]  # type: ignore[assignment]
     """Let automation go on."""
+    ListDrivers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListDriversRequest, _admin_pb2.ListDriversReply]  # type: ignore[assignment]
+    """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
     Inject: _aio.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]  # type: ignore[assignment]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -503,6 +507,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AutomationReply, _abc.Awaitable[_admin_pb2.AutomationReply]]:
         """Let automation go on."""
+
+    @_abc_1.abstractmethod
+    def ListDrivers(
+        self,
+        request: _admin_pb2.ListDriversRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListDriversReply, _abc.Awaitable[_admin_pb2.ListDriversReply]]:
+        """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
 
     @_abc_1.abstractmethod
     def Inject(

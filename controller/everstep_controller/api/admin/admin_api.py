@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from everstep_controller.api.admin.drivers import DriverQueries
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
@@ -24,7 +25,8 @@ class AdminApi:
         self._now_ns = runtime.now_ns
         self._log = EventLog(runtime, sources.history)
         self.snapshots = SnapshotOperations(runtime, sources.vault)
-        self.queries = Queries(sources, self._log, self.snapshots)
+        self.drivers = DriverQueries(runtime, sources.readings, sources.failed_calls)
+        self.queries = Queries(sources, self._log, self.snapshots, self.drivers)
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
         self.pair_tests = PairTestOperations(runtime)

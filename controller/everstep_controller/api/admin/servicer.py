@@ -236,6 +236,8 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator, reason = operator_of(who, request.operator), request.reason[:REASON_MAX]
+        if request.drivers:
+            return await change(context, lambda: self._operations.pause_drivers(operator, reason))
         return await change(
             context, lambda: self._operations.pause(request.subject, operator, reason)
         )
@@ -246,7 +248,15 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, OPERATORS)
         operator = operator_of(who, request.operator)
+        if request.drivers:
+            return await change(context, lambda: self._operations.resume_drivers(operator))
         return await change(context, lambda: self._operations.resume(request.subject, operator))
+
+    async def ListDrivers(
+        self, request: admin_pb2.ListDriversRequest, context: Context
+    ) -> admin_pb2.ListDriversReply:
+        """See admin.proto."""
+        return await read(context, self._admin.drivers.all)
 
     async def Inject(
         self, request: admin_pb2.InjectRequest, context: Context

@@ -73,6 +73,8 @@ class NodeIsolation:
     waiting: bool = False
     # Why the newest call did nothing here; empty once it is as it is wanted.
     failure: str = ""
+    # Since when it is not as it is wanted, whatever keeps it from being so; 0 while it is.
+    differs_since_ns: int = 0
     # The claims in spite of which somebody freed it there: it is not asked for again for these.
     overridden: tuple[str, ...] = ()
     # The claims for which the scheduler was asked, and does not have the node: as above.

@@ -202,6 +202,9 @@ class State(_Indexed):
     windows_ordered: int = 0
     # By their ids, what broke: today all are of jobs.
     incidents: dict[str, JobIncident] = field(default_factory=dict)
+    # Who has paused all drivers and why, and since when; "" while they are not.
+    drivers_paused: str = ""
+    drivers_paused_ns: int = 0
     # Isolation drivers by name.
     drivers: dict[str, DriverRecord] = field(default_factory=dict)
     # Events that were taken: the number of the newest in the journal, less those that say no news.

@@ -14,7 +14,7 @@ controller makes one call at a time to each scheduler.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from everstep_common.judging.condition import Condition
-from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import events
 from everstep_controller.core.actions import Action, ApplyIsolation, ReadIsolation
 from everstep_controller.core.events import DriverReported
@@ -26,7 +26,7 @@ from everstep_controller.core.model.isolation import (
     SeenHold,
     WantedIsolation,
 )
-from everstep_controller.core.model.node import SCHEDULER, NodeRecord, NodeState, OpenFinding
+from everstep_controller.core.model.node import SCHEDULER, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims, indexing
 from everstep_controller.core.registry import Handlers, Timers
@@ -119,6 +119,13 @@ def restart_drivers(turn: Turn) -> None:
             known.asked, known.waiting, known.unmanaged = None, False, ()
 
 
+def forget_asked(state: State) -> None:
+    """Wait for nothing that was asked: what of it is not under way is not done."""
+    for record in state.drivers.values():
+        for known in record.nodes.values():
+            known.asked, known.waiting = None, False
+
+
 def configure_drivers(turn: Turn, names: Sequence[str]) -> None:
     """Take up the drivers that are configured, and forget others with what they told.
 
@@ -186,11 +193,12 @@ def read_schedulers(turn: Reconciliation) -> None:
 
 
 def apply_claims(turn: Reconciliation, names: Collection[str]) -> None:
-    """Ask drivers for what is wanted of the nodes that may have changed, and is not so."""
+    """Ask drivers for what is wanted of the nodes that may have changed, and is not so.
+
+    Nothing is asked of one that was not read since the start, nor of any while all are paused.
+    """
     for record in turn.state.drivers.values() if names else ():
-        if not record.read:
-            continue
-        known = (_ask(turn.state, record, name) for name in sorted(names))
+        known = (_ask(turn, record, name) for name in sorted(names))
         asked = [one for one in known if one is not None]
         if asked:
             record.calls += 1
@@ -203,52 +211,13 @@ def outstanding_calls(state: State) -> Iterator[Action]:
         if record.reading:
             yield _read(record)
         asked = [one.asked for one in record.nodes.values() if one.asked and not one.waiting]
-        if record.read and asked:
+        if record.read and asked and not state.drivers_paused:
             yield _apply(record, asked)
-
-
-# --- for people ----------------------------------------------------------------------------------
 
 
 def is_failing(record: DriverRecord) -> bool:
     """Return whether calls fail so often in a row that people should look at the driver."""
     return record.failures >= FAILURES_MAX
-
-
-def driver_findings(state: State) -> Iterator[OpenFinding]:
-    """Yield a finding for each driver that fails again and again."""
-    for record in state.drivers.values():
-        if is_failing(record):
-            finding = Finding(
-                component=f"controller/drivers/{record.name}",
-                condition=DRIVER_FAILED.name,
-                mode=DRIVER_FAILED.mode,
-                severity=Severity.DEGRADED,
-                message=_trouble(record),
-                evidence=f"{record.failures} calls have failed",
-                suggested_action=SuggestedAction.WATCH,
-                rule="cleared when all is done that was asked; it is tried at least every minute, "
-                "and Everstep itself places nothing on a claimed node meanwhile",
-            )
-            yield OpenFinding(finding, record.failing_since_ns)
-
-
-def isolation_sentences(state: State, node: str) -> Iterator[str]:
-    """Yield what people should know of a node at the schedulers."""
-    for record in state.drivers.values():
-        known = record.nodes.get(node)
-        if not is_own(state, record.name, node):
-            if known is not None and known.applied is not None:
-                yield f"driver {record.name} is to free it there: it is not among its nodes now"
-            continue
-        if known is not None and known.failure:
-            yield f"driver {record.name} has failed for it, and tries again: {known.failure}"
-        elif record.failure and not record.read and _is_claimed(state, node):
-            yield f"driver {record.name} has not been told of it: {record.failure}"
-        if known is not None and known.overridden:
-            yield _overridden(record, node)
-        if known is not None and known.unmanaged:
-            yield f"driver {record.name} does not manage it: its scheduler has no such node"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -264,7 +233,7 @@ def _record_reading(turn: Turn, record: DriverRecord) -> None:
     for name, known in record.nodes.items():
         if known.waiting:
             known.asked, known.waiting = None, False
-        if known.failure and name in nodes and _is_so(_wanted(turn.state, record, name), known):
+        if known.failure and name in nodes and _is_so(wanted_of(turn.state, record, name), known):
             known.failure = ""
         if known.failure:
             _mark(turn, [name])
@@ -310,13 +279,13 @@ def _forget_labels(record: DriverRecord, keys: Collection[str]) -> None:
 
 def _record_freed(turn: Turn, record: DriverRecord, name: str, known: NodeIsolation) -> None:
     """Leave a node alone that somebody freed though it is claimed."""
-    if not _is_claimed(turn.state, name):
+    if not is_claimed(turn.state, name):
         return
     if not is_own(turn.state, record.name, name):
         return  # it is another driver's by now, and was to be freed
     known.overridden, known.asked = _claims_on(turn.state.nodes[name]), None
     known.waiting = False
-    turn.announce(name, "IsolationOverridden", _overridden(record, name))
+    turn.announce(name, "IsolationOverridden", overridden_sentence(record, name))
 
 
 def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) -> None:
@@ -331,6 +300,7 @@ def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) ->
         known.failure = failure
         return
     known.hold, known.failure, known.overridden = result.hold, "", ()
+    known.differs_since_ns = 0
     ours = result.hold is not None and result.hold.ours
     known.applied, known.answered = (wanted.reason, wanted) if ours else (None, None)
     node = turn.state.nodes.get(wanted.node)
@@ -354,26 +324,29 @@ def _forget_if_plain(record: DriverRecord, name: str) -> None:
         del record.nodes[name]
 
 
-def _ask(state: State, record: DriverRecord, name: str) -> WantedIsolation | None:
+def _ask(turn: Turn, record: DriverRecord, name: str) -> WantedIsolation | None:
     """Return what is to be asked for of a node now, and remember that it was."""
+    state = turn.state
     node, known = state.nodes.get(name), record.nodes.get(name)
     if node is None:
         return None
-    wanted = _wanted(state, record, name)
+    wanted = wanted_of(state, record, name)
     if known is None and not wanted.withheld:
         return None
     known = record.nodes.setdefault(name, NodeIsolation())
     _forget_old_claims(node, known)
+    differs = _is_undone(wanted, known)
+    known.differs_since_ns = (known.differs_since_ns or turn.now_ns) if differs else 0
     if known.foreign or known.overridden or known.unmanaged:
         known.asked, known.waiting, known.failure = None, False, ""
-    elif _differs(wanted, known):
+    elif record.read and not state.drivers_paused and _differs(wanted, known):
         known.asked, known.waiting = wanted, False
         return wanted
     _forget_if_plain(record, name)
     return None
 
 
-def _wanted(state: State, record: DriverRecord, name: str) -> WantedIsolation:
+def wanted_of(state: State, record: DriverRecord, name: str) -> WantedIsolation:
     """Return what one driver's scheduler should do with a node: free it where it is another's."""
     if not is_own(state, record.name, name):
         return WantedIsolation(name)
@@ -396,6 +369,13 @@ def _differs(wanted: WantedIsolation, known: NodeIsolation) -> bool:
     if known.failure:
         return True
     return not _is_so(wanted, known)
+
+
+def _is_undone(wanted: WantedIsolation, known: NodeIsolation) -> bool:
+    """Return whether something is not so that is not left alone for others' sake."""
+    if known.foreign or known.overridden or known.unmanaged:
+        return False
+    return bool(known.failure) or not _is_so(wanted, known)
 
 
 def _is_so(wanted: WantedIsolation, known: NodeIsolation) -> bool:
@@ -421,7 +401,8 @@ def _mark(turn: Turn, names: Iterable[str]) -> None:
             turn.mark_node(name)
 
 
-def _is_claimed(state: State, name: str) -> bool:
+def is_claimed(state: State, name: str) -> bool:
+    """Return whether a node is to be withheld, by whoever but schedulers themselves."""
     return name in state.nodes and wanted_isolation(state.nodes[name]).withheld
 
 
@@ -466,18 +447,20 @@ def _plan_retry(turn: Turn, record: DriverRecord) -> None:
 
 def _announce_driver(turn: Turn, record: DriverRecord, *, was_failing: bool) -> None:
     if is_failing(record) and not was_failing:
-        turn.announce(CONTROLLER, DRIVER_FAILED.name, _trouble(record))
+        turn.announce(CONTROLLER, DRIVER_FAILED.name, trouble(record))
     elif was_failing and not is_failing(record):
         turn.announce(
             CONTROLLER, f"{DRIVER_FAILED.name}Cleared", f"driver {record.name} does as it is asked"
         )
 
 
-def _trouble(record: DriverRecord) -> str:
+def trouble(record: DriverRecord) -> str:
+    """Return that a driver fails, in a sentence."""
     return f"isolation driver {record.name} fails: {record.failure}"
 
 
-def _overridden(record: DriverRecord, node: str) -> str:
+def overridden_sentence(record: DriverRecord, node: str) -> str:
+    """Return that somebody freed a node at a scheduler that is claimed here."""
     return (
         f"somebody freed {node} at driver {record.name} in spite of a claim: it takes no ranks, "
         f"but others may place work there; to give it back: everstep release {node}"

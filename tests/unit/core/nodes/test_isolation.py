@@ -12,11 +12,8 @@ from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.model.isolation import Hold, IsolationResult, SeenHold
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR, SCHEDULER
 from everstep_controller.core.nodes.claims import why_ineligible
-from everstep_controller.core.nodes.isolation import (
-    FAILURES_MAX,
-    driver_findings,
-    isolation_sentences,
-)
+from everstep_controller.core.nodes.isolation import FAILURES_MAX
+from everstep_controller.core.nodes.isolation_view import driver_findings, isolation_sentences
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory
 from unit.core.test_decisions import S

@@ -41,7 +41,9 @@ def troubling(node: NodeRecord) -> list[OpenFinding]:
     return [one for one in held if one.finding.severity is not Severity.INFO]
 
 
-def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> admin_pb2.NodeSummary:
+def node_summary(
+    node: NodeRecord, jobs: Iterable[str], maintenance: str, groups: Iterable[str] = ()
+) -> admin_pb2.NodeSummary:
     """Return a node in a line; ``maintenance`` says which window it has, if any."""
     return admin_pb2.NodeSummary(
         node=node.name,
@@ -68,6 +70,7 @@ def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> adm
         doubt=node.liveness.silence.doubt,
         doubted_ns=node.liveness.silence.doubted_ns if node.doubtful else 0,
         domain=node.spec.domain,
+        groups=groups,
     )
 
 
@@ -93,7 +96,10 @@ def node_detail(
     inventory, held = node.spec.inventory, worst_first(node.health.findings.values())
     return admin_pb2.NodeDetail(
         summary=node_summary(
-            node, _jobs_there(state, node), window_sentences(state).get(node.name, "")
+            node,
+            _jobs_there(state, node),
+            window_sentences(state).get(node.name, ""),
+            state.index.groups_of(node.name),
         ),
         agent_version=node.spec.agent_version,
         boot_id=node.spec.boot_id,
