@@ -21,6 +21,7 @@ from everstep_cli.commands import (
     maintenance,
     nodes,
     operate,
+    policy,
     version,
 )
 from everstep_cli.commands.completion import PROGRAM, VARIABLE
@@ -61,7 +62,7 @@ def everstep() -> None:
 
 
 _GROUPS = (
-    *(demo, nodes, events, jobs, operate, drivers, maintenance),
+    *(demo, nodes, events, jobs, operate, policy, drivers, maintenance),
     *(check, inject, version, completion),
 )
 for _command in (command for group in _GROUPS for command in group.COMMANDS):

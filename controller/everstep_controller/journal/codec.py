@@ -196,6 +196,8 @@ _RENAMED = {
 # How a version decided that did not have a setting yet, where its default decides otherwise.
 _DECIDED_WITHOUT = {
     "autonomous_restarts_max": 0,
+    "domain_isolation_budget_ratio": 1.0,
+    "domain_isolations_per_hour_nodes": 1_000_000,
     "hang_patience_ns": 0,
     "spare_check_interval_ns": 0,
     "stall_timeout_ns": 0,

@@ -3325,6 +3325,232 @@ class AutomationReply(_message.Message):
 Global___AutomationReply: _TypeAlias = AutomationReply  # noqa: Y015
 
 @_typing.final
+class GetPolicyRequest(_message.Message):
+    """Of what."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    WHAT_IF_NS_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """A node, or a condition ("XidFatal"); empty for the fleet."""
+    what_if_ns: _builtins.int
+    """Say what enforcing would have done within this time until now; 0: do not."""
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        what_if_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subject", b"subject", "what_if_ns", b"what_if_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPolicyRequest: _TypeAlias = GetPolicyRequest  # noqa: Y015
+
+@_typing.final
+class PolicyReply(_message.Message):
+    """How far automation may go, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    WHAT_IF_FIELD_NUMBER: _builtins.int
+    KNOWN_SINCE_NS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"node", "condition" or "fleet"."""
+    mode: _builtins.str
+    """Mode of the fleet."""
+    budgets: _builtins.str
+    """How far the budgets are spent."""
+    known_since_ns: _builtins.int
+    """Since when that is known: older records are kept no more, or nothing was recorded before; 0: all of it is."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PolicyLine]:
+        """Of a node, each condition that is open there or named in a rule; of a condition, each kind of nodes."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupLine]:
+        """The groups: all of the fleet, or those of the node."""
+
+    @_builtins.property
+    def what_if(self) -> _containers.RepeatedCompositeFieldContainer[Global___WhatIfLine]:
+        """What enforcing would have done, by condition; where it was asked for."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        mode: _builtins.str = ...,
+        budgets: _builtins.str = ...,
+        lines: _abc.Iterable[Global___PolicyLine] | None = ...,
+        groups: _abc.Iterable[Global___GroupLine] | None = ...,
+        what_if: _abc.Iterable[Global___WhatIfLine] | None = ...,
+        known_since_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "groups", b"groups", "kind", b"kind", "known_since_ns", b"known_since_ns", "lines", b"lines", "mode", b"mode", "what_if", b"what_if"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyReply: _TypeAlias = PolicyReply  # noqa: Y015
+
+@_typing.final
+class PolicyLine(_message.Message):
+    """A mode, and the rules that lead to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """The condition, or the nodes."""
+    mode: _builtins.str
+    """"observe", "advise" or "enforce"."""
+    nodes: _builtins.int
+    """Number of nodes for which it holds."""
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___PolicyRule]:
+        """Each rule that was looked at, those first that come first."""
+
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        mode: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+        rules: _abc.Iterable[Global___PolicyRule] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "nodes", b"nodes", "rules", b"rules", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyLine: _TypeAlias = PolicyLine  # noqa: Y015
+
+@_typing.final
+class PolicyRule(_message.Message):
+    """A rule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    SAYS_FIELD_NUMBER: _builtins.int
+    DECIDES_FIELD_NUMBER: _builtins.int
+    place: _builtins.str
+    """Where it stands."""
+    says: _builtins.str
+    """What it says."""
+    decides: _builtins.bool
+    """It decides."""
+    def __init__(
+        self,
+        *,
+        place: _builtins.str = ...,
+        says: _builtins.str = ...,
+        decides: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decides", b"decides", "place", b"place", "says", b"says"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyRule: _TypeAlias = PolicyRule  # noqa: Y015
+
+@_typing.final
+class GroupLine(_message.Message):
+    """A group of nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    SAYS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Its name."""
+    nodes: _builtins.int
+    """Number of its nodes that are known."""
+    @_builtins.property
+    def says(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is set for it, a sentence each."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+        says: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "nodes", b"nodes", "says", b"says"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupLine: _TypeAlias = GroupLine  # noqa: Y015
+
+@_typing.final
+class WhatIfLine(_message.Message):
+    """What enforcing a condition everywhere would have done, with the budgets as they are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONDITION_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    ISOLATED_FIELD_NUMBER: _builtins.int
+    HELD_BACK_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    BY_ITSELF_FIELD_NUMBER: _builtins.int
+    WITHIN_NS_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    condition: _builtins.str
+    """The condition; empty for all of them together."""
+    found: _builtins.int
+    """Number of nodes on which it was found."""
+    why: _builtins.str
+    """The first budget that had no room."""
+    by_itself: _builtins.int
+    """How many of the isolated were well again within this time, and how many were isolated in truth."""
+    within_ns: _builtins.int
+    done: _builtins.int
+    @_builtins.property
+    def isolated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that would have been isolated, and those for which a budget had no room, in the order of time."""
+
+    @_builtins.property
+    def held_back(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        condition: _builtins.str = ...,
+        found: _builtins.int = ...,
+        isolated: _abc.Iterable[_builtins.str] | None = ...,
+        held_back: _abc.Iterable[_builtins.str] | None = ...,
+        why: _builtins.str = ...,
+        by_itself: _builtins.int = ...,
+        within_ns: _builtins.int = ...,
+        done: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_itself", b"by_itself", "condition", b"condition", "done", b"done", "found", b"found", "held_back", b"held_back", "isolated", b"isolated", "why", b"why", "within_ns", b"within_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhatIfLine: _TypeAlias = WhatIfLine  # noqa: Y015
+
+@_typing.final
 class ListDriversRequest(_message.Message):
     """Nothing to choose."""
 

@@ -10,6 +10,7 @@ from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.pair_tests import PairTestOperations
+from everstep_controller.api.admin.policies import PolicyQueries
 from everstep_controller.api.admin.queries import AdminSources, Queries
 from everstep_controller.api.admin.ranks import JobLogs, JobStacks, SlowRanks
 from everstep_controller.api.admin.snapshots import SnapshotOperations
@@ -26,6 +27,7 @@ class AdminApi:
         self._log = EventLog(runtime, sources.history)
         self.snapshots = SnapshotOperations(runtime, sources.vault)
         self.drivers = DriverQueries(runtime, sources.readings, sources.failed_calls)
+        self.policies = PolicyQueries(runtime)
         self.queries = Queries(sources, self._log, self.snapshots, self.drivers)
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)

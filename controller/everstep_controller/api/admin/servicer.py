@@ -252,6 +252,12 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
             return await change(context, lambda: self._operations.resume_drivers(operator))
         return await change(context, lambda: self._operations.resume(request.subject, operator))
 
+    async def GetPolicy(
+        self, request: admin_pb2.GetPolicyRequest, context: Context
+    ) -> admin_pb2.PolicyReply:
+        """See admin.proto."""
+        return await read(context, lambda: self._admin.policies.policy(request))
+
     async def ListDrivers(
         self, request: admin_pb2.ListDriversRequest, context: Context
     ) -> admin_pb2.ListDriversReply:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
-from everstep_controller.core.model.groups import GroupTable
+from everstep_controller.core.model.groups import GroupTable, paths_of
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
@@ -30,6 +30,16 @@ def keep_listed(names: list[str], name: str, *, listed: bool) -> None:
         insort(names, name)
     elif known and not listed:
         del names[at]
+
+
+def domain_scope(domain: str) -> str:
+    """Return the key of a failure domain among what has budgets of its own."""
+    return f"domain {domain}"
+
+
+def group_scope(group: str) -> str:
+    """Return the same of a group."""
+    return f"group {group}"
 
 
 @dataclass(slots=True)
@@ -105,6 +115,8 @@ class NodeEntry(NamedTuple):
     flags: NodeFlags = NodeFlags()
     # Names of its groups, in order.
     groups: tuple[str, ...] = ()
+    # What has budgets of isolations of its own that the node is in: domains, and groups.
+    scopes: tuple[str, ...] = ()
 
 
 class FilingBasis(NamedTuple):
@@ -158,6 +170,11 @@ class FleetIndex:
     returned: list[str] = field(default_factory=list)
     # Nodes with a finding that foretells a failure.
     precursors: list[str] = field(default_factory=list)
+    # By what has budgets of its own: how many nodes it has, and how many of the isolated and of the
+    # returned; none that has none.
+    members_in: dict[str, int] = field(default_factory=dict)
+    isolated_in: dict[str, int] = field(default_factory=dict)
+    returned_in: dict[str, int] = field(default_factory=dict)
     # Ids of all jobs that are kept of each name, in the order in which they came.
     ids_of_name: dict[str, list[str]] = field(default_factory=dict)
     # Where each node is filed now.
@@ -195,6 +212,10 @@ class FleetIndex:
         """Return the names of the groups that a node is in, in order."""
         return self._filed.get(name, _NOWHERE).groups
 
+    def scopes_of(self, name: str) -> tuple[str, ...]:
+        """Return what has budgets of its own that a node is in."""
+        return self._filed.get(name, _NOWHERE).scopes
+
     def refresh(self, node: NodeRecord, basis: FilingBasis) -> None:
         """File a node as its record is now."""
         self._file(node.name, _entry_of(node, basis))
@@ -227,6 +248,23 @@ class FleetIndex:
         for kind, was, listed in zip(NodeFlags._fields, before.flags, entry.flags, strict=True):
             if was != listed:
                 keep_listed(getattr(self, kind), name, listed=listed)
+        self._count(before, -1)
+        self._count(entry, 1)
+
+    def _count(self, entry: NodeEntry, by: int) -> None:
+        """Count a node in what it is in that has budgets of its own, or count it no more."""
+        for scope in entry.scopes:
+            _add(self.members_in, scope, by)
+            if entry.flags.isolated:
+                _add(self.isolated_in, scope, by)
+            if entry.flags.returned:
+                _add(self.returned_in, scope, by)
+
+
+def _add(counts: dict[str, int], key: str, by: int) -> None:
+    counts[key] = counts.get(key, 0) + by
+    if not counts[key]:
+        del counts[key]
 
 
 def _entry_of(node: NodeRecord, basis: FilingBasis) -> NodeEntry:
@@ -258,4 +296,5 @@ def _entry_of(node: NodeRecord, basis: FilingBasis) -> NodeEntry:
             and precursor_of(basis.policy_of(node.name, groups), node) is not None,
         ),
         groups,
+        (*map(domain_scope, paths_of(domain)), *map(group_scope, groups)),
     )

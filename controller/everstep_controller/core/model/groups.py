@@ -158,7 +158,7 @@ class GroupTable:
         if not self.groups:
             return ()
         found = {*self._by_node.get(node, ())}
-        for path in _paths(domain) if self._by_domain else ():
+        for path in paths_of(domain) if self._by_domain else ():
             found.update(self._by_domain.get(path, ()))
         for key, value in labels if self._by_label else ():
             found.update(self._by_label.get(key, ()))
@@ -175,7 +175,7 @@ class GroupTable:
         return self._drivers[names]
 
 
-def _paths(domain: str) -> Iterator[str]:
+def paths_of(domain: str) -> Iterator[str]:
     """Yield a domain and those that it is in: "row-1/rack-7", "row-1"."""
     while domain:
         yield domain

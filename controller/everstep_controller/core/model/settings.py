@@ -53,6 +53,31 @@ class Settings:
         help="Share of the fleet for the same, where that is more nodes.",
         bounds=_SHARE,
     )
+    domain_isolation_budget_nodes: int = setting(
+        2,
+        unit="nodes",
+        help="Working nodes of one failure domain that automation may isolate, at least. A domain "
+        "in a path (row-1/rack-7) counts for those above it, too. What most nodes of a rack have "
+        "at once is seldom the nodes' fault.",
+        bounds=_NOT_NEGATIVE,
+    )
+    domain_isolation_budget_ratio: float = setting(
+        0.25,
+        help="Share of a failure domain's nodes for the same, where that is more nodes.",
+        bounds=_SHARE,
+    )
+    domain_isolations_per_hour_nodes: int = setting(
+        4,
+        unit="nodes",
+        help="Working nodes of one failure domain that automation may isolate within an hour, at "
+        "least: as many as of a fleet of up to 400 nodes.",
+        bounds=_NOT_NEGATIVE,
+    )
+    domain_isolations_per_hour_ratio: float = setting(
+        0.25,
+        help="Share of a failure domain's nodes for the same, where that is more nodes.",
+        bounds=_SHARE,
+    )
     job_stops_per_hour: int = setting(
         4,
         help="How often automation may stop a job that still steps within an hour, to isolate one "

@@ -24,6 +24,7 @@ from everstep_controller.core.model.job import (
     OrphanedLauncher,
     Planned,
 )
+from everstep_controller.core.model.judged import JudgedIsolation
 from everstep_controller.core.model.node import (
     AUTOMATION,
     MAINTENANCE,
@@ -196,7 +197,11 @@ class State(_Indexed):
     # When automation has isolated working nodes, and stopped jobs that still stepped, by their ids;
     # within the last hour.
     isolations_ns: list[int] = field(default_factory=list)
+    # The same isolations by what has budgets of its own that the nodes were in.
+    isolations_in: dict[str, list[int]] = field(default_factory=dict)
     job_stops_ns: dict[str, list[int]] = field(default_factory=dict)
+    # For what nodes were isolated or would have been; those that are over, in that order.
+    judged: list[JudgedIsolation] = field(default_factory=list)
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0

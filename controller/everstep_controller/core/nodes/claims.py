@@ -136,7 +136,7 @@ def end_maintenance(
 def _claim(turn: Turn, node: NodeRecord, cause: ClaimCause, *, dead: bool) -> None:
     held = node.claim_of(cause.owner)
     if cause.owner == AUTOMATION and not dead and (held is None or held.dead):
-        budgets.record_isolation(turn)
+        budgets.record_isolation(turn, node)
     if held is None:
         made = Claim(cause.owner, cause.reason, turn.now_ns, dead, condition=cause.condition)
         _put(turn, node, made)

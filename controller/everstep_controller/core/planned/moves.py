@@ -36,7 +36,7 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
     job.generation.unsaved.move = _sentence(job, why, saved=saved)
     if node is None or not saved or job.state is not JobState.RUNNING:
         return None
-    budgets.record_isolation(turn)
+    budgets.record_isolation(turn, node)
     node.swap.begun_ns = turn.now_ns
     doubt = node.liveness.silence.doubt
     reason = f"the agent of {node.name} is away, and a spare takes its place: {doubt}"

@@ -114,7 +114,7 @@ def begin_swap(
     turn: Reconciliation, node: NodeRecord, why: str, condition: str, found_ns: int
 ) -> None:
     """Drain a node: its jobs leave it at a step boundary. What is found began at ``found_ns``."""
-    budgets.record_isolation(turn)
+    budgets.record_isolation(turn, node)
     node.swap.evidence_since_ns, node.swap.begun_ns = found_ns, turn.now_ns
     claims.drain(turn, node, claims.ClaimCause(AUTOMATION, why, condition))
 
