@@ -44,6 +44,8 @@ class Racks(Story):
             outbox=f"{node}-box",
             highest_term=0,
             host=node,
+            bulk_address=f"{node}:1",
+            liveness_address=f"{node}:2",
             domain=domain,
         )
         for action in self.tell(hello):

@@ -6,7 +6,7 @@ import pytest
 
 from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
-from everstep_controller.core import events
+from everstep_controller.core import actions, events
 from everstep_controller.core.model.judged import JudgedIsolation
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
@@ -21,7 +21,10 @@ LINK = Finding(component="ib/0", condition="LinkDown", severity=Severity.FATAL, 
 
 def _over(story: Story, node: str, after_s: float = 1.0) -> None:
     cleared = reports.FindingCleared("gpu/0", X, "well")
-    story.tell(events.Reported(story.origin(node), 0, cleared), after_s=after_s)
+    for action in story.tell(events.Reported(story.origin(node), 0, cleared), after_s=after_s):
+        if isinstance(action, actions.RunCheck):
+            passed = reports.CheckFinished(action.id, True, "good")
+            story.tell(events.Reported(story.origin(node), 0, passed))
 
 
 def _fleet(nodes: int, **settings: float) -> State:
