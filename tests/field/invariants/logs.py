@@ -48,10 +48,16 @@ def nothing_of_ours_failed(round_: Round) -> Sequence[Violation]:
     """No judge, task, order or event of Everstep's own is told as broken."""
     told = [(one.at_s, one.node, one.condition, one.message) for one in round_.findings]
     told += [(one.at_s, one.subject, one.reason, one.message) for one in round_.events]
+    # A finding of a judge says what is not known, and its event why.
+    excused = {
+        condition for at_s, _, condition, message in told if _is_of_upgrade(round_, at_s, message)
+    }
     # A finding that stays open is seen again and again.
     first: dict[tuple[str, str], Violation] = {}
     for at_s, subject, condition, message in told:
-        if condition in OWN_FAILURES and not _is_of_upgrade(round_, at_s, message):
+        if condition in OWN_FAILURES and not (
+            condition in excused and explained_anywhere(round_, Excuse.TRACE, at_s)
+        ):
             violation = Violation(at_s, subject, f"{condition}: {message}")
             first.setdefault((subject, condition), violation)
     return list(first.values())
@@ -59,15 +65,18 @@ def nothing_of_ours_failed(round_: Round) -> Sequence[Violation]:
 
 def _is_of_upgrade(round_: Round, at_s: float, text: str) -> bool:
     """Return whether somebody was replacing the files of which some were not there."""
-    upgrades = (one for one in round_.faults if one.begun_s <= at_s)
-    return bool(_FILES_MISSING.search(text)) and any(
-        explains(one, Excuse.TRACE, at_s, one.nodes) for one in upgrades
-    )
+    missing = bool(_FILES_MISSING.search(text))
+    return missing and explained_anywhere(round_, Excuse.TRACE, at_s)
+
+
+def explained_anywhere(round_: Round, excuse: Excuse, at_s: float) -> bool:
+    """Return whether any fault, wherever it was, explains something at that time."""
+    return any(explains(one, excuse, at_s, one.nodes) for one in round_.faults)
 
 
 def words_explained(round_: Round, at_s: float) -> bool:
     """Return whether any fault, wherever it was, explains warnings at that time."""
-    return any(explains(one, Excuse.WORDS, at_s, one.nodes) for one in round_.faults)
+    return explained_anywhere(round_, Excuse.WORDS, at_s)
 
 
 def _fault_explains(round_: Round, line: LogLine) -> bool:

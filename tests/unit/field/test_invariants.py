@@ -310,7 +310,8 @@ def test_files_that_an_upgrade_replaces_are_missing_for_a_while() -> None:
     upgrade = Fault("agents-upgraded", 50.0, 70.0, ("m1",), excuses=(Excuse.TRACE, Excuse.WORDS))
     seen = replace(
         _with_lines(LogLine(60.0, "m1", _AGENT, 3, _NO_FILE)),
-        findings=(*_QUIET.findings, FindingSeen(75.0, "controller", "JudgeFailed", _MISSING)),
+        findings=(*_QUIET.findings, FindingSeen(75.0, "controller", "JudgeFailed", "it fails")),
+        events=(*_QUIET.events, EventSeen(80.0, "JudgeFailed", "sdk-1", _MISSING)),
         faults=(*_QUIET.faults, upgrade),
     )
     assert [one.violations for one in judge(seen) if one.violations] == []
