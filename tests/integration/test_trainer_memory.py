@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.trainer_messages import RankExited
-from integration.test_trainer_launcher import until
+from fakes.waits import wait_until
 from integration.trainer_job import joined_job
 
 _MEMORY = Path("/sys/fs/cgroup/memory")
@@ -33,7 +33,7 @@ def limited() -> Iterator[Path]:
     except OSError:
         pytest.skip("the sandbox denies a control group of version 1 with a memory limit")
     yield folder
-    until(lambda: not (folder / "cgroup.procs").read_text())
+    wait_until(lambda: not (folder / "cgroup.procs").read_text())
     folder.rmdir()
 
 

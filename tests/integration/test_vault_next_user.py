@@ -1,6 +1,5 @@
 """A name that one user's job had, and another user takes: nothing goes from one to the other."""
 
-import asyncio
 import contextlib
 import json
 import os
@@ -24,6 +23,7 @@ from everstep_common.trainer_messages import (
     Storage,
 )
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
 from integration.storage_world import save_and_store, storing
 from integration.vault_world import (
     JOB_ID,
@@ -119,10 +119,8 @@ async def test_a_failed_jobs_storage_is_not_the_next_users(tmp_path: Path) -> No
         job = _joined_by_stranger(node)
         assert not job.storage.files.configured
         assert job.facts.storage.storage is None
-        async with asyncio.timeout(TIMEOUT_S):
-            # Nobody writes anything more of a job that has ended.
-            while _children() - before:  # noqa: ASYNC110 - a process rings no bell
-                await asyncio.sleep(0.02)
+        # Nobody writes anything more of a job that has ended.
+        await eventually(lambda: not _children() - before)
 
 
 @lived
