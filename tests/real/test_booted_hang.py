@@ -22,7 +22,7 @@ pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),

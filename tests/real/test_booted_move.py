@@ -23,7 +23,7 @@ from real.sandbox import denies_containers
 pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot() or shutil.which("openssl") is None,
         reason=f"needs root, openssl and {', '.join(NEEDS)} (apt: systemd-container dbus)",

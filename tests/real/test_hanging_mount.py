@@ -17,7 +17,6 @@ from real.sandbox import denies_fuse
 _DEVICE = Path("/dev/fuse")
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(
         os.geteuid() != 0 or not _DEVICE.exists(), reason="needs root and the kernel's FUSE"
     ),

@@ -15,7 +15,6 @@ from real.small_disk import SmallDisk, denies_disks, small_disk
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(bool(denies_disks()), reason=denies_disks()),
 ]
 _SIZE = 600_000

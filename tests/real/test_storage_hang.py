@@ -27,7 +27,7 @@ from real.sandbox import denied, denies_fuse
 
 _DEVICE = Path("/dev/fuse")
 _NO_TMPFS = denied("mount -t tmpfs -o size=1m tmpfs /mnt") if os.geteuid() == 0 else "needs root"
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("mounts")]
+pytestmark = pytest.mark.real
 needs_fuse = pytest.mark.skipif(
     os.geteuid() != 0 or not _DEVICE.exists() or bool(denies_fuse()),
     reason=denies_fuse() or "needs root and the kernel's FUSE",

@@ -26,7 +26,6 @@ from real.sandbox import denies_fuse
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(bool(denies_fuse()), reason=denies_fuse()),
 ]
