@@ -71,7 +71,7 @@ async def _drivers_read(running: Controller) -> None:
 
     def read() -> bool:
         state = running.runtime.state
-        return state.halted or all(record.read for record in state.drivers.values())
+        return bool(state.halted) or all(record.read for record in state.drivers.values())
 
     await eventually(read)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
@@ -255,13 +256,17 @@ async def test_a_spare_keeps_the_newest_replica_of_a_job_on_one_node(tmp_path: P
         (job,) = keeper.jobs.table.named("demo")
         for step in range(9):
             await rank.save(step, b"state after %d" % step)
-            await eventually(lambda s=step: (1, 0, s) in _keys(job))  # type: ignore[misc]
+            await eventually(partial(_has, job, step))
         await eventually(lambda: _keys(job) == {(1, 0, 8)})
         # Not before it has the newer one: nothing comes from a node that sends to nobody.
         node.direct(1, 8)
         await rank.save(9, b"state after 9")
         await asyncio.sleep(_NOTHING_S)
         assert _keys(job) == {(1, 0, 8)}
+
+
+def _has(job: NodeJob, step: int) -> bool:
+    return (1, 0, step) in _keys(job)
 
 
 def _keys(job: NodeJob) -> set[tuple[int, int, int]]:

@@ -27,6 +27,7 @@ from integration.storage_world import (
     storing,
 )
 from integration.vault_world import (
+    Client,
     Kept,
     Node,
     launcher,
@@ -61,6 +62,21 @@ def _in_memory(node: Node) -> set[int]:
 def _whole(node: Node) -> list[int]:
     report = node.outlet.reports.get("demo")
     return [stored.step for stored in report.stored] if report else []
+
+
+@asynccontextmanager
+async def _kept_from_storage(node: Node, folder: Path) -> AsyncIterator[Client]:
+    """Have a job make step 4, whose way to storage something blocks; yield its launcher."""
+    async with launcher(node, storage=storage_in(folder)) as control:
+        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
+        (folder / "demo/gen-1").write_bytes(b"in the way")
+        node.order(start_generation=plan(1))
+        assert isinstance(await control.hear(), Start)
+        async with trainer(node) as rank:
+            await rank.save(4, b"state after 4")
+            await node.outlet.until(partial(_committed, node, 4))
+        node.direct(1, 4, persist_steps=[4])
+        yield control
 
 
 @lived
@@ -226,18 +242,7 @@ async def test_a_step_whose_files_were_removed_from_here_is_not_waited_for(tmp_p
 @lived
 async def test_a_job_that_ended_is_told_so_when_its_newest_step_is_stored(tmp_path: Path) -> None:
     folder = tmp_path / "steps"
-    async with (
-        running(settings(tmp_path)) as node,
-        launcher(node, storage=storage_in(folder)) as control,
-    ):
-        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
-        (folder / "demo/gen-1").write_bytes(b"in the way")
-        node.order(start_generation=plan(1))
-        assert isinstance(await control.hear(), Start)
-        async with trainer(node) as rank:
-            await rank.save(4, b"state after 4")
-            await node.outlet.until(partial(_committed, node, 4))
-        node.direct(1, 4, persist_steps=[4])
+    async with running(settings(tmp_path)) as node, _kept_from_storage(node, folder) as control:
         node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
         notice = await control.hear()
         assert isinstance(notice, Notice)
@@ -255,18 +260,7 @@ async def test_what_is_forgotten_while_its_last_step_is_being_stored_goes_after_
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "steps"
-    async with (
-        running(settings(tmp_path)) as node,
-        launcher(node, storage=storage_in(folder)) as control,
-    ):
-        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
-        (folder / "demo/gen-1").write_bytes(b"in the way")
-        node.order(start_generation=plan(1))
-        assert isinstance(await control.hear(), Start)
-        async with trainer(node) as rank:
-            await rank.save(4, b"state after 4")
-            await node.outlet.until(partial(_committed, node, 4))
-        node.direct(1, 4, persist_steps=[4])
+    async with running(settings(tmp_path)) as node, _kept_from_storage(node, folder) as control:
         node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
         node.order(forget_job=fleet_pb2.ForgetJob(job="demo"))
         assert isinstance(await control.hear(), Notice)
@@ -281,16 +275,8 @@ async def test_the_end_of_a_job_waits_for_its_storage_only_so_long(tmp_path: Pat
     folder = tmp_path / "steps"
     async with (
         running(settings(tmp_path, storage_drain_timeout_s=0.2)) as node,
-        launcher(node, storage=storage_in(folder)) as control,
+        _kept_from_storage(node, folder) as control,
     ):
-        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
-        (folder / "demo/gen-1").write_bytes(b"in the way")
-        node.order(start_generation=plan(1))
-        assert isinstance(await control.hear(), Start)
-        async with trainer(node) as rank:
-            await rank.save(4, b"state after 4")
-            await node.outlet.until(partial(_committed, node, 4))
-        node.direct(1, 4, persist_steps=[4])
         node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
         said = [await control.hear()]
         while not isinstance(said[-1], End):

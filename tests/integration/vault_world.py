@@ -34,6 +34,7 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
 from everstep_proto.record_codec import from_wire
 from fakes.waits import PATIENCE_S, eventually
+from integration.storage_processes import storage_processes_end
 from integration.vault_clients import TIMEOUT_S, Client, attach_message, join_message
 from integration.vault_outlet import Kept, Outlet
 
@@ -71,6 +72,7 @@ def lived(scenario: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     def test(*args: P.args, **kwargs: P.kwargs) -> None:
         async def life() -> None:
             await scenario(*args, **kwargs)
+            await storage_processes_end()
 
         asyncio.run(life())
 

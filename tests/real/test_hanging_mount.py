@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from everstep_agent.detectors.host.mounts import MountReading
 from everstep_agent.probes.machine.network_mounts import NetworkMounts
 from everstep_agent.probes.machine.storage import StorageProbe
 from fakes.waits import eventually
+from real.fuse_mount import fuse_mount
 from real.sandbox import denies_fuse
 
 _DEVICE = Path("/dev/fuse")
@@ -29,15 +29,8 @@ def hanging(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     """Mount it; yield where, and the descriptor whose closing ends every wait."""
     mount = tmp_path / "dataset"
     mount.mkdir()
-    device = os.open(_DEVICE, os.O_RDWR)
-    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,subtype=filer"
-    command = ["mount", "--internal-only", "-t", "fuse", "-o", options, "filer:/export", str(mount)]
-    subprocess.run(command, check=True, pass_fds=[device])
-    try:
+    with fuse_mount(mount) as device:
         yield mount, device
-    finally:
-        os.close(device)
-        subprocess.run(["umount", "--lazy", mount], check=True)
 
 
 def test_a_mount_that_hangs_in_the_kernel_is_told_and_nothing_else_waits(

@@ -23,6 +23,7 @@ from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_common.trainer_messages import Entry
 from fakes.waits import eventually
 from integration.vault_world import lived
+from real.fuse_mount import fuse_mount
 from real.sandbox import denied, denies_fuse
 
 _DEVICE = Path("/dev/fuse")
@@ -39,15 +40,8 @@ def hanging(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     """Mount one; yield where, and the descriptor whose closing ends every wait."""
     mount = tmp_path / "shared"
     mount.mkdir()
-    device = os.open(_DEVICE, os.O_RDWR)
-    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
-    command = ["mount", "--internal-only", "-t", "fuse", "-o", options, "filer", str(mount)]
-    subprocess.run(command, check=True, pass_fds=[device])
-    try:
+    with fuse_mount(mount) as device:
         yield mount, device
-    finally:
-        os.close(device)
-        subprocess.run(["umount", "--lazy", mount], check=True)
 
 
 @needs_fuse
