@@ -15,7 +15,8 @@ PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_cont
 PYTEST := $(BIN)/python -m pytest
 # Frameworks that have a callback or an example; only the long tests need them.
 FRAMEWORKS := $(VENV)/.frameworks
-# Two workers: integration tests mostly wait, and more of them on a small machine miss deadlines.
+# Two workers: integration tests mostly wait, and more of them on a small machine that has other work
+# to do miss deadlines. CI takes three for those that need only Python.
 WORKERS ?= 2
 SEED ?= 7
 # What `make check` runs beside one another; the longest first.

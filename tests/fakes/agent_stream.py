@@ -10,9 +10,10 @@ import grpc
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.tls import TlsSettings, aio_channel
 from fakes.local_secret import shown
+from fakes.waits import PATIENCE_S
 
 Call = grpc.aio.StreamStreamCall[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]
-WAIT_S = 20.0
+WAIT_S = PATIENCE_S
 
 
 def stamp(boot_ns: int = 1) -> fleet_pb2.Stamp:

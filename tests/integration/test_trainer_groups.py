@@ -41,7 +41,7 @@ def test_a_process_that_cannot_be_killed_is_abandoned_and_named(
         (freezer / "freezer.state").write_text("FROZEN")
         wait_until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
         job.agent.tell_launcher(Stop(1, 0.0, "a test"))
-        stopped = job.agent.expect(GenerationStopped, timeout_s=40.0)
+        stopped = job.agent.expect(GenerationStopped)
         assert isinstance(stopped, GenerationStopped)
         assert stopped.abandoned == (processes[1],)
         assert not alive(processes[0])
@@ -67,7 +67,7 @@ def test_an_order_that_is_repeated_takes_no_time_from_what_was_killed(
             job.agent.tell_launcher(Stop(1, 0.0, "a test"))
         wait_until(lambda: not alive(processes[0]))
         (freezer / "freezer.state").write_text("THAWED")
-        stopped = job.agent.expect(GenerationStopped, timeout_s=40.0)
+        stopped = job.agent.expect(GenerationStopped)
         assert isinstance(stopped, GenerationStopped)
         assert stopped.abandoned == ()
         assert not alive(processes[1])
@@ -124,7 +124,7 @@ def test_the_group_of_what_the_kernel_holds_is_removed_when_it_lets_go_after_the
         (freezer / "freezer.state").write_text("FROZEN")
         wait_until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
         job.agent.tell_launcher(Stop(1, 0.0, "a test"))
-        job.agent.expect(GenerationStopped, timeout_s=40.0)
+        job.agent.expect(GenerationStopped)
         job.agent.tell_launcher(End(succeeded=True, reason="a test"))
         _, errors = job.launcher.communicate(timeout=30)  # nobody else writes there any more
         assert job.launcher.returncode == 0
