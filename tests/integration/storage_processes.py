@@ -1,5 +1,6 @@
 """Storage processes of an agent that runs in the test itself: children of the test's process."""
 
+import asyncio
 import contextlib
 from pathlib import Path
 
@@ -23,6 +24,8 @@ async def storage_processes_end() -> None:
 
     On a busy machine a process that is killed dies seconds later.
     """
+    for _ in range(3):  # turns in which the loop reaps those that are dead
+        await asyncio.sleep(0)
     left = {pid for pid in children() if _PROGRAM in _read(pid, "cmdline")}
     # One that a test has left is told by Python, as a warning.
     with contextlib.suppress(AssertionError):
