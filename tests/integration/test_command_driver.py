@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import pytest
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.command import CommandDriver
 from everstep_controller.drivers.port import DriverError
+from fakes.waits import eventually
 
 PROGRAM = Path(__file__).with_name("isolation_program.py")
 
@@ -93,19 +93,14 @@ def test_one_that_is_cut_short_is_ended_with_its_children(tmp_path: Path) -> Non
 
     async def scenario() -> None:
         call = asyncio.create_task(CommandDriver([str(program)]).read())
-        await _until(pids.exists)
+        await eventually(pids.exists)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         assert call.cancelled()
         for pid in map(int, pids.read_text().split()):
-            await _until(partial(_is_gone, pid))
+            await eventually(partial(_is_gone, pid))
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  nobody tells of what another process does
-        await asyncio.sleep(0.01)
 
 
 def _is_gone(pid: int) -> bool:

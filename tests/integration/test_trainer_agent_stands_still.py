@@ -35,6 +35,8 @@ from integration.vault_killed import RemoteJobs, killable
 from integration.vault_world import Node, launcher, lived, plan
 
 pytestmark = pytest.mark.timeout(180)
+# Whoever waits in a test that fails is let go then; no step of one that does not is made so late.
+_LET_GO_S = 170.0
 _WORDS = 1 << 15
 # As many as the agent stands still for; a socket has room for the progress of about 270.
 _STEPS_STILL = 400
@@ -82,8 +84,8 @@ class _Stopper(AgentLink):
     def stop(self) -> None:
         self.stopped = True
         os.kill(self._agent, signal.SIGSTOP)
-        # In a test that fails whoever waits is let go then.
-        self._later = threading.Timer(_STILL_S if self.goes_on_by_itself else 60.0, self.go_on)
+        still_s = _STILL_S if self.goes_on_by_itself else _LET_GO_S
+        self._later = threading.Timer(still_s, self.go_on)
         self._later.start()
 
     def go_on(self) -> None:

@@ -1,7 +1,5 @@
 """A name that one user's job had, and another user takes: nothing goes from one to the other."""
 
-import asyncio
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -24,6 +22,8 @@ from everstep_common.trainer_messages import (
     Storage,
 )
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
+from integration.storage_processes import children
 from integration.storage_world import save_and_store, storing
 from integration.vault_world import (
     JOB_ID,
@@ -59,15 +59,6 @@ class _Deaf:
 
     async def close(self) -> None:
         """See LauncherPeer."""
-
-
-def _children() -> set[str]:
-    """Return every process of this one that runs, or is not reaped."""
-    found: set[str] = set()
-    for children in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread that has ended since it was listed
-            found.update(children.read_text().split())
-    return found
 
 
 def _job(node: Node) -> NodeJob:
@@ -111,18 +102,16 @@ async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) ->
 async def test_a_failed_jobs_storage_is_not_the_next_users(tmp_path: Path) -> None:
     folder = tmp_path / "steps"
     async with running(settings(tmp_path)) as node:
-        before = _children()
+        before = children()
         async with storing(node, folder) as rank:
             await save_and_store(node, rank, 1, b"a secret")
-            assert _children() - before  # it waits for the next step
+            assert children() - before  # it waits for the next step
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
         job = _joined_by_stranger(node)
         assert not job.storage.files.configured
         assert job.facts.storage.storage is None
-        async with asyncio.timeout(TIMEOUT_S):
-            # Nobody writes anything more of a job that has ended.
-            while _children() - before:  # noqa: ASYNC110 - a process rings no bell
-                await asyncio.sleep(0.02)
+        # Nobody writes anything more of a job that has ended.
+        await eventually(lambda: not children() - before)
 
 
 @lived

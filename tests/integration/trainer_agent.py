@@ -43,6 +43,7 @@ from everstep_common.trainer_messages import (
     Standbys,
     Unplanned,
 )
+from fakes.waits import PATIENCE_S
 
 _KNOWN = {kind.__name__: kind for kind in FROM_LAUNCHER + FROM_TRAINER}
 _SLOTS = 3
@@ -122,7 +123,7 @@ class TrainerAgent:
         assert self._launcher is not None
         self._launcher.sendall(encode(message))
 
-    def expect(self, kind: type, timeout_s: float = 20.0) -> object:
+    def expect(self, kind: type, timeout_s: float = PATIENCE_S) -> object:
         """Return the launcher's next message, which must be of this type."""
         message = self.from_launcher.get(timeout=timeout_s)
         assert isinstance(message, kind), message

@@ -33,6 +33,8 @@ from everstep_common.trainer_messages import (
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
 from everstep_proto.record_codec import from_wire
+from fakes.waits import PATIENCE_S, eventually
+from integration.storage_processes import storage_processes_end
 from integration.vault_clients import TIMEOUT_S, Client, attach_message, join_message
 from integration.vault_outlet import Kept, Outlet
 
@@ -70,6 +72,7 @@ def lived(scenario: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     def test(*args: P.args, **kwargs: P.kwargs) -> None:
         async def life() -> None:
             await scenario(*args, **kwargs)
+            await storage_processes_end()
 
         asyncio.run(life())
 
@@ -121,9 +124,7 @@ class Node:
 
     async def until_memory_is(self, size_bytes: int) -> None:
         """Wait for so much in use: what is made or freed beside a report is so a moment later."""
-        async with asyncio.timeout(TIMEOUT_S):
-            while self.jobs.metrics().vault_memory_bytes != size_bytes:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
+        await eventually(lambda: self.jobs.metrics().vault_memory_bytes == size_bytes)
 
     def source(
         self, of: "Node", step: int, rank: int = 0, generation: int = 1
@@ -200,6 +201,8 @@ def settings(folder: Path, **values: object) -> JobsSettings:
         stop_patience_s=TIMEOUT_S,
         # What a test asserts is told in the turn of the loop in which it happens.
         report_delay_s=0.0,
+        # On a busy machine a storage process may take ten seconds to begin.
+        storage_list_timeout_s=PATIENCE_S,
         # All that tests do is of one user.
         memory_per_user_max_ratio=1.0,
     )
