@@ -204,6 +204,7 @@ class NodeWatch:
         source.on_history = lambda seen: self._memory.keep("xids", dump_xids(seen))
         source.quiet = lambda: book.judge_quiet_events(self._stamp())
         source.open_findings = lambda: book.open_findings
+        source.know(book.open_finding)
         source.ask_gpus = FreshGpus(lambda: self.watch.probe_now({"gpu"}), self.view).read
         # Also saved before the first line: an agent killed before then reads from the same place.
         self._keep_position(log.position)

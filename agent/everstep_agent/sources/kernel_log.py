@@ -130,7 +130,10 @@ class KernelLogSource:
         self.open_findings: Callable[[], Sequence[BookEntry]] = lambda: ()
         # Returns what the driver says now, or nothing when it does not answer within milliseconds.
         self.ask_gpus: Callable[[], Awaitable[GpusReading | None]] = _nobody
-        self._detector.open_finding = self._open_finding
+
+    def know(self, open_finding: Callable[[FindingKey], Finding | None]) -> None:
+        """Judge lines with what is open under a key."""
+        self._detector.open_finding = open_finding
 
     @property
     def xids(self) -> Counter[int]:
@@ -215,10 +218,6 @@ class KernelLogSource:
         given = self._settings
         return judge_by_driver(self.open_findings(), reading, given.tables, given.overrides, now)
 
-    def _open_finding(self, key: FindingKey) -> Finding | None:
-        known = (known.finding for known in self.open_findings() if known.finding.key == key)
-        return next(known, None)
-
     def _told(self) -> None:
         if self._log.position != self._position:
             self._position = self._log.position
@@ -263,6 +262,8 @@ def kernel_log(path: Path, boot_id: str, position: Position, rules: LineRules = 
 
 
 _FOLLOWED_INTERVAL_S = 10.0
+# Of 4 MiB each: a user who writes 6 MB/s to a system log for long does not hide what follows.
+_DRAINS_MAX = 16
 
 
 def fabric_manager_source(
@@ -301,8 +302,13 @@ def _followed(
     log = this.log
     told = [log.position]
 
-    def judge(batch: KernelBatch) -> Sequence[Judgement]:
-        judged = {one.key: one for line in batch.lines if (one := this.rules.judge(line))}
+    def read() -> Sequence[Judgement]:
+        judged: dict[FindingKey, Judgement] = {}
+        for _ in range(_DRAINS_MAX):
+            batch = log.drain()
+            judged |= {one.key: one for line in batch.lines if (one := this.rules.judge(line))}
+            if not batch.more:
+                break
         return list(judged.values())
 
     def keep() -> None:
@@ -310,7 +316,7 @@ def _followed(
             told[0] = log.position
             on_position(log.position)
 
-    look = threaded(this.name, deadline_s, log.drain, judge)
+    look = threaded(this.name, deadline_s, read, lambda judged: judged)
     return Source(
         name=this.name,
         group=this.group,
