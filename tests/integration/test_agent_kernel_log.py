@@ -254,7 +254,7 @@ def test_of_a_relayed_syslog_only_the_kernels_lines_are_read(tmp_path: Path) -> 
     ]
 
 
-def test_a_line_that_never_ends_is_read_in_pieces_by_their_beginnings(tmp_path: Path) -> None:
+def test_a_line_that_never_ends_is_read_in_pieces(tmp_path: Path) -> None:
     log = FileLog(tmp_path / "kmsg", Position())
     (tmp_path / "kmsg").write_bytes(b"x" * 100_000)
     assert len(log.drain().lines[0].text) == 8192
