@@ -178,8 +178,8 @@ def _told(box: Box, words: str) -> str | None:
 
 def test_a_scheduler_that_does_not_have_the_node_says_so(box: Box) -> None:
     _everstep(box, "isolate", "gpu-1", "--reason", "a test")
-    told = eventually(lambda: _why(box, "does not have"), _PATIENCE_S)
-    assert "command" in told
+    told = eventually(lambda: _why(box, "its scheduler has no such node"), _PATIENCE_S)
+    assert "driver command does not manage it" in told
     asked = (box.root / "var/lib/everstep-controller/asked").read_text().splitlines()
     applied = [one for one in asked if '"apply"' in one]
     assert '"gpu-1"' in applied[0]
