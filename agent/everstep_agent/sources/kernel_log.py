@@ -28,6 +28,7 @@ from everstep_agent.detectors.kernel.rules.builtin import (
     FABRIC_MANAGER_RULES,
     RULES,
 )
+from everstep_agent.detectors.kernel.rules.component_limit import ComponentLimit, OpenFinding
 from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
@@ -266,24 +267,28 @@ _FOLLOWED_INTERVAL_S = 10.0
 _DRAINS_MAX = 16
 
 
-def fabric_manager_source(
-    path: Path, position: Position, on_position: Callable[[Position], None], deadline_s: float
-) -> Source:
-    """Return the source of the fabric manager's log; ``on_position``: how far it was judged.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Memory beside a followed log: ``on_position`` keeps how far it was judged."""
+
+    on_position: Callable[[Position], None]
+    open_finding: OpenFinding = lambda _: None
+
+
+def fabric_manager_source(path: Path, position: Position, kept: Kept, deadline_s: float) -> Source:
+    """Return the source of the fabric manager's log.
 
     Its service stays active while it refuses what jobs ask of it.
     """
     log = FileLog(path, position, _messages)
     this = _Followed("fabric_manager", "gpu", log, FABRIC_MANAGER_RULES)
-    return _followed(this, on_position, deadline_s)
+    return _followed(this, kept, deadline_s)
 
 
-def system_log_source(
-    path: Path, position: Position, on_position: Callable[[Position], None], deadline_s: float
-) -> Source:
+def system_log_source(path: Path, position: Position, kept: Kept, deadline_s: float) -> Source:
     """Return the source of what smartd and GPFS write to a system log."""
     log = FileLog(path, position, _daemon_messages)
-    return _followed(_Followed("system_log", "host", log, DAEMON_RULES), on_position, deadline_s)
+    return _followed(_Followed("system_log", "host", log, DAEMON_RULES), kept, deadline_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,27 +301,30 @@ class _Followed:
     rules: LineRules
 
 
-def _followed(
-    this: _Followed, on_position: Callable[[Position], None], deadline_s: float
-) -> Source:
-    log = this.log
+def _followed(this: _Followed, kept: Kept, deadline_s: float) -> Source:
+    log, limit = this.log, ComponentLimit()
     told = [log.position]
 
     def read() -> Sequence[Judgement]:
         judged: dict[FindingKey, Judgement] = {}
         for _ in range(_DRAINS_MAX):
             batch = log.drain()
-            judged |= {one.key: one for line in batch.lines if (one := this.rules.judge(line))}
+            said = (one for line in batch.lines if (one := this.rules.judge(line)))
+            judged |= {one.key: one for one in map(limit.bounded, said)}
             if not batch.more:
                 break
         return list(judged.values())
 
+    def judge(judged: Sequence[Judgement]) -> Sequence[Judgement]:
+        limit.forget_ended(kept.open_finding)
+        return judged
+
     def keep() -> None:
         if log.position != told[0]:
             told[0] = log.position
-            on_position(log.position)
+            kept.on_position(log.position)
 
-    look = threaded(this.name, deadline_s, read, lambda judged: judged)
+    look = threaded(this.name, deadline_s, read, judge)
     return Source(
         name=this.name,
         group=this.group,

@@ -15,6 +15,7 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidHistory
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
 from everstep_agent.detectors.kernel.rules import pci_ports
 from everstep_agent.detectors.kernel.rules.builtin import RULES
+from everstep_agent.detectors.kernel.rules.component_limit import ComponentLimit
 from everstep_agent.detectors.kernel.rules.line import KernelLine, began_ns
 from everstep_agent.detectors.kernel.rules.repeats import Repeats
 from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules, more_severe
@@ -32,10 +33,6 @@ PREFILTER = prefilter_for(RULES)
 # Xids of which only the last one counts: 154 (what the driver wants done about a GPU), 162 and 163
 # (its power smoothing went on, went off).
 _TOGGLES = frozenset({154, 162, 163})
-# Components of a node that may have one fault: the largest enclosures have 200 disks. A name in
-# lines may be another each time: then a site's rule, or a user's network interfaces, would open
-# findings without end.
-_COMPONENTS_MAX = 256
 # KERN_WARNING, include/linux/kern_levels.h
 _WARNING = 4
 # The first of the lines into which the driver breaks "The NVIDIA GPU 0000:3b:00.0 (PCI ID: …)
@@ -97,7 +94,7 @@ class KernelDetector:
         # Returns the finding that is open under a key; wired to the agent's book of open findings.
         self.open_finding: Callable[[FindingKey], Finding | None] = lambda _: None
         self._said: dict[FindingKey, Finding | None] = {}
-        self._components: dict[str, set[str]] = {}
+        self._limit = ComponentLimit()
         self._named_gpu = ""
         self._repeats = Repeats()
         self.ports = pci_ports.PciPorts()
@@ -120,11 +117,11 @@ class KernelDetector:
     ) -> list[Judgement]:
         """Return what lines say. ``truth`` was read after they came; its branch may be unknown."""
         self._said.clear()
-        self._forget_ended()
+        self._limit.forget_ended(self.open_finding)
         latest: dict[FindingKey, Judgement] = {}
         for one in _without_repeats(found):
             for told in self._judge_line(one, truth, now):
-                judgement = _dated(self._bounded(told), one.line, now)
+                judgement = _dated(self._limit.bounded(told), one.line, now)
                 self._said[judgement.key] = _finding(judgement)
                 # A flood repeats a judgement thousands of times: each key keeps its last, in order.
                 latest.pop(judgement.key, None)
@@ -172,26 +169,6 @@ class KernelDetector:
             self._named_gpu = ""
             return self._rules.judge(whole)
         return None
-
-    def _bounded(self, judgement: Judgement) -> Judgement:
-        """Return it as it is, or of all other components together where there are too many."""
-        if not isinstance(judgement, Faulty):
-            return judgement
-        finding = judgement.finding
-        seen = self._components.setdefault(finding.condition, set())
-        if len(seen) >= _COMPONENTS_MAX and finding.component not in seen:
-            others = f"{finding.component.partition('/')[0]}/others"
-            return replace(judgement, finding=replace(finding, component=others))
-        seen.add(finding.component)
-        return judgement
-
-    def _forget_ended(self) -> None:
-        for condition, seen in self._components.items():
-            if len(seen) >= _COMPONENTS_MAX:
-                keys = [FindingKey(component, condition) for component in seen]
-                self._components[condition] = {
-                    key.component for key in keys if self.open_finding(key) is not None
-                }
 
     def _known(self, key: FindingKey) -> Finding | None:
         return self._said[key] if key in self._said else self.open_finding(key)
