@@ -225,6 +225,8 @@ def _value(
 
 
 def _scalar(kind: object, value: object) -> object | None:
+    if kind in (Path, CredentialFile) and isinstance(value, str) and "\0" in value:
+        return None  # no system has such a path
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is CredentialFile:

@@ -95,6 +95,12 @@ def test_every_mistake_is_reported_at_once_with_the_nearest_key(tmp_path: Path) 
     ]
 
 
+def test_a_path_that_no_system_has_is_a_mistake(tmp_path: Path) -> None:
+    assert _problems(tmp_path, 'controller = "c:1"\nfolder = "/x\\u0000y"\n') == [
+        "folder: expected a path, got '/x\\x00y'"
+    ]
+
+
 def test_bad_values_are_reported_together_with_wrong_types(tmp_path: Path) -> None:
     assert _problems(
         tmp_path,
