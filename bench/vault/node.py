@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.processes import START_PATIENCE_S
+
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyKey
@@ -33,7 +35,7 @@ from integration.vault_world import (
     settings,
 )
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = START_PATIENCE_S
 _LOOK_S = 0.002
 
 
