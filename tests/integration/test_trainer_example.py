@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Entry, GenerationFinished
+from everstep_common.rank_messages import Entry
+from everstep_common.reports import GenerationFinished
 from integration.trainer_job import EXAMPLE, STEPS, joined_job, read_losses, train
 
 
