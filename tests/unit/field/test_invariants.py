@@ -365,6 +365,18 @@ def test_what_is_a_state_is_never_void() -> None:
     assert too_late(late)
 
 
+@pytest.mark.parametrize(("ended_s", "explained"), [(20.0, True), (5.0, False)])
+def test_a_job_that_waited_after_a_fault_makes_its_steps_again_much_later(
+    ended_s: float, explained: bool
+) -> None:
+    fault = replace(_KILLED, begun_s=4.0, ended_s=ended_s, aftermath_s=0.0)
+    redone = (Redo(300.0, "sdk-1", 10, 31, since_s=18.0),)
+    seen = replace(_QUIET, faults=(*_without(_KILLED), fault), redone=redone)
+    name = "redone steps are explained by a fault"
+    [judged] = [one for one in judge(seen) if one.invariant.name == name]
+    assert (not judged.violations) is explained
+
+
 def test_a_cut_of_one_machine_that_concerns_all_explains_redone_steps_of_its_own_ranks_only() -> (
     None
 ):
