@@ -14,7 +14,8 @@ from everstep_controller.assembly.pages import Pages, start_pages
 from everstep_controller.assembly.serving import Serving, assemble_serving
 from everstep_controller.assembly.upkeep import Upkeep, assemble_upkeep
 from everstep_controller.assembly.watches import Watches, assemble_watches
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
+from everstep_controller.config.group_config import expanded_groups
 from everstep_controller.core.events import (
     ClusterNamed,
     ControllerStalled,
@@ -23,7 +24,6 @@ from everstep_controller.core.events import (
     RecoveryBegun,
     SettingsApplied,
 )
-from everstep_controller.group_config import expanded_groups
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.runtime import Journaling, Runtime
 

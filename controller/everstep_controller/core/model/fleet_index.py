@@ -71,8 +71,11 @@ class NodeGroups:
             self._put(name, now)
 
     def _put(self, name: str, key: str) -> None:
-        keep_listed(self.keys, key, listed=True)
-        insort(self._nodes.setdefault(key, []), name)
+        names = self._nodes.get(key)
+        if names is None:
+            keep_listed(self.keys, key, listed=True)
+            names = self._nodes[key] = []
+        insort(names, name)
         self.total += 1
 
     def _take_out(self, name: str, key: str) -> None:
@@ -105,6 +108,7 @@ class NodeFlags(NamedTuple):
     deferred: bool = False
     isolated: bool = False
     returned: bool = False
+    doubtful: bool = False
     precursors: bool = False
 
 
@@ -168,6 +172,8 @@ class FleetIndex:
     deferred: list[str] = field(default_factory=list)
     isolated: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    # Nodes whose agents are away or hang, so that nothing new is given to them.
+    doubtful: list[str] = field(default_factory=list)
     # Nodes with a finding that foretells a failure.
     precursors: list[str] = field(default_factory=list)
     # By what has budgets of its own: how many nodes it has, and how many of the isolated and of the
@@ -245,11 +251,13 @@ class FleetIndex:
             if old_key != key:
                 groups: NodeGroups = getattr(self, kind)
                 groups.move(name, old_key, key)
+        self._count(before, -1)
+        self._count(entry, 1)
+        if entry.flags == before.flags:
+            return  # so it is with nearly all nodes when a state is loaded
         for kind, was, listed in zip(NodeFlags._fields, before.flags, entry.flags, strict=True):
             if was != listed:
                 keep_listed(getattr(self, kind), name, listed=listed)
-        self._count(before, -1)
-        self._count(entry, 1)
 
     def _count(self, entry: NodeEntry, by: int) -> None:
         """Count a node in what it is in that has budgets of its own, or count it no more."""
@@ -292,6 +300,7 @@ def _entry_of(node: NodeRecord, basis: FilingBasis) -> NodeEntry:
             deferred=bool(node.isolation.deferred),
             isolated=isolated,
             returned=isolated and claim is not None and claim.dead,
+            doubtful=node.doubtful,
             precursors=bool(node.health.findings)
             and precursor_of(basis.policy_of(node.name, groups), node) is not None,
         ),
