@@ -80,7 +80,7 @@ class SmallDisk:
 
     def _devices(self) -> str:
         """Return the loop devices that have its blocks."""
-        line = ["losetup", "--noheadings", "--associated", self.below / "disk"]
+        line = ["losetup", "--noheadings", "--associated", str(self.below / "disk")]
         return subprocess.run(line, check=True, capture_output=True, text=True).stdout
 
     def _mount(self) -> None:
