@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from everstep_common.clock import boot_ns
 from everstep_common.judging.findings import Mode
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State

@@ -14,8 +14,9 @@ from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.client import get_copy
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
+from everstep_common.launcher_messages import Start
 from everstep_common.orders import VaultDirective
-from everstep_common.trainer_messages import Restore, RestoredCopies, RestoreFailed, Start
+from everstep_common.rank_messages import Restore, RestoredCopies, RestoreFailed
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from fakes.waits import eventually

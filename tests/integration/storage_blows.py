@@ -13,15 +13,9 @@ from everstep_agent.storage.worker.messages import FillCopy, StorageLocation
 from everstep_agent.storage.worker.rank_files import fill_copy
 from everstep_agent.storage.worker.step_listing import list_steps
 from everstep_agent.vault.snapshots.hashing import hash_bytes
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    TO_TRAINER,
-    Attached,
-    End,
-    Joined,
-    Start,
-    Storage,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, End, Joined, Start
+from everstep_common.rank_messages import TO_TRAINER, Attached
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import eventually, wait_until
 from integration.storage_world import published, stored

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.job.node_job import NodeJob
-from everstep_common.trainer_messages import Begin, Skip, Start
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import Begin, Skip
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import eventually
 from integration.vault_world import (

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import GenerationFinished, Preload, Settled
+from everstep_common.launcher_messages import Settled
+from everstep_common.preload import Preload
+from everstep_common.reports import GenerationFinished
 from fakes.waits import wait_until
 from integration.test_trainer_launcher import alive
 from integration.trainer_job import Job, joined_job

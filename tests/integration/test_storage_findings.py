@@ -9,7 +9,8 @@ from pathlib import Path
 from everstep_agent.detectors.persistence import FAILING
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import End, GenerationStopped, Notice, Start, Stop
+from everstep_common.launcher_messages import End, Notice, Start, Stop
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import eventually
 from integration.storage_world import storage_in

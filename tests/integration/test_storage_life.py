@@ -14,7 +14,8 @@ from everstep_agent.storage.formats.records import (
     seal_description,
 )
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import End, Notice, Start, Storage
+from everstep_common.launcher_messages import End, Notice, Start
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import eventually
 from integration.storage_world import (

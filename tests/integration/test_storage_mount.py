@@ -4,7 +4,8 @@ from functools import partial
 from pathlib import Path
 
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import Notice, Storage
+from everstep_common.launcher_messages import Notice
+from everstep_common.reports import Storage
 from fakes.waits import eventually
 from integration.storage_world import save_and_store, stored, storing
 from integration.vault_world import Node, launcher, lived, running, settings

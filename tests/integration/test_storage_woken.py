@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from everstep_cli.demo import reaper
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import eventually
 from integration.latest_watch import LatestWatch

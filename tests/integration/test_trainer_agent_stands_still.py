@@ -20,15 +20,8 @@ from everstep.saving.restoring import Restorer
 from everstep.state.plain import PlainCapture
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.hashing import hash_region
-from everstep_common.trainer_messages import (
-    Attach,
-    Begin,
-    Commit,
-    Describe,
-    Reserve,
-    Restore,
-    Start,
-)
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import Attach, Begin, Commit, Describe, Reserve, Restore
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_rank import environ, free_slots
 from integration.vault_killed import RemoteJobs, killable

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Entry, GenerationFinished
+from everstep_common.rank_messages import Entry
+from everstep_common.reports import GenerationFinished
 from fakes.waits import wait_until
 from integration.trainer_job import EXAMPLE, STEPS, joined_job, read_losses, train
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.processes.generation_group import GenerationGroup, own_group
-from everstep_common.trainer_messages import End, GenerationStopped, Stop
+from everstep_common.launcher_messages import End, Stop
+from everstep_common.reports import GenerationStopped
 from fakes.waits import wait_until
 from integration.test_trainer_launcher import alive
 from integration.trainer_job import joined_job

@@ -8,13 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import (
-    GenerationFinished,
-    Join,
-    Notice,
-    RankExited,
-    Started,
-)
+from everstep_common.launcher_messages import Join, Notice, Started
+from everstep_common.reports import GenerationFinished, RankExited
 from fakes.waits import wait_until
 from integration.trainer_agent import TrainerAgent
 from integration.trainer_job import environment, joined_job

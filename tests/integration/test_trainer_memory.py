@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import RankExited
+from everstep_common.reports import RankExited
 from fakes.waits import wait_until
 from integration.trainer_job import joined_job
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import everstep
-from everstep_common.trainer_messages import Begin, Reserve
+from everstep_common.rank_messages import Begin, Reserve
 from fakes.waits import wait_until
 from integration.trainer_node import Node
 

@@ -15,7 +15,7 @@ from everstep.rank.environment import membership
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
 from everstep.state.plain import PlainCapture
-from everstep_common.trainer_messages import Begin, Commit, Reserve
+from everstep_common.rank_messages import Begin, Commit, Reserve
 from fakes.waits import wait_until
 from integration.trainer_node import Node
 

@@ -19,7 +19,7 @@ from everstep.saving.policy import Deadlines
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
 from everstep.state.plain import PlainCapture
-from everstep_common.trainer_messages import Commit, Reserve
+from everstep_common.rank_messages import Commit, Reserve
 from fakes.waits import wait_until
 from integration.trainer_agent import TrainerAgent
 from integration.trainer_node import Node

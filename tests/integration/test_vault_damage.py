@@ -9,12 +9,8 @@ import pytest
 
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.copies import CopyKey
-from everstep_common.trainer_messages import (
-    Commit,
-    Entry,
-    Refused,
-    Start,
-)
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import Commit, Entry, Refused
 from fakes.waits import eventually
 from integration.vault_world import (
     Client,

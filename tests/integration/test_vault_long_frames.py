@@ -9,7 +9,7 @@ from pathlib import Path
 
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX, MessageMemories
 from everstep_common import frames
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     TO_TRAINER,
     Attached,
     Begin,

@@ -20,7 +20,7 @@ from everstep_agent.vault.snapshots.hashing import hash_region
 from everstep_agent.vault.transfer.client import put_copy
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_common.frames import FDS_MAX
-from everstep_common.trainer_messages import Entry, Restore
+from everstep_common.rank_messages import Entry, Restore
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import wait_until
 from integration.vault_world import (

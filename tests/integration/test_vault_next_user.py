@@ -12,15 +12,9 @@ from everstep_agent.jobs.sessions.launcher import admit_launcher
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.messages import PutCopy, Refusal
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
-from everstep_common.trainer_messages import (
-    TO_TRAINER,
-    Attached,
-    Begin,
-    Entry,
-    Skip,
-    Start,
-    Storage,
-)
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import TO_TRAINER, Attached, Begin, Entry, Skip
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import eventually
 from integration.storage_processes import children

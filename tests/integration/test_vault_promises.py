@@ -9,14 +9,8 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.jobs.state.settings import JobsSettings
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    Joined,
-    Refused,
-    Reserve,
-    Reserved,
-    Start,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, Joined, Start
+from everstep_common.rank_messages import Refused, Reserve, Reserved
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import eventually
 from integration.vault_world import (

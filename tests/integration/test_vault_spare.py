@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_common.orders import SpareMemory
-from everstep_common.trainer_messages import GenerationStopped
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from fakes.waits import eventually

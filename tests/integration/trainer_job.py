@@ -10,15 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_common.trainer_messages import (
-    End,
-    EndAsked,
-    GenerationStopped,
-    Join,
-    Start,
-    Started,
-    Stop,
-)
+from everstep_common.launcher_messages import End, Join, Start, Started, Stop
+from everstep_common.reports import EndAsked, GenerationStopped
 from fakes.ports import reserved_port
 from fakes.waits import PATIENCE_S
 from integration.trainer_agent import TrainerAgent, Vault

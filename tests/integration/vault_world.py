@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_common.launcher_messages import TO_LAUNCHER, Joined, Start
 from everstep_common.orders import (
     ClearInjection,
     Inject,
@@ -21,15 +22,7 @@ from everstep_common.orders import (
     RunPairTest,
     VaultDirective,
 )
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    TO_TRAINER,
-    Attached,
-    Joined,
-    Refused,
-    RefusedForNow,
-    Start,
-)
+from everstep_common.rank_messages import TO_TRAINER, Attached, Refused, RefusedForNow
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
 from everstep_proto.record_codec import from_wire

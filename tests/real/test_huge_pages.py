@@ -11,7 +11,7 @@ import pytest
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.memory.gauges import HugePagePool
 from everstep_agent.vault.memory.pages import HugePages
-from everstep_common.trainer_messages import Refused, Reserve
+from everstep_common.rank_messages import Refused, Reserve
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Kept, Node, lived, running, settings, training
 

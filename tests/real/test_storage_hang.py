@@ -20,7 +20,7 @@ from everstep_agent.storage.worker.rank_files import describe_file, write_copy
 from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import JobUser, StorageError
 from everstep_agent.vault.snapshots.hashing import hash_bytes
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 from fakes.waits import eventually
 from integration.vault_world import lived
 from real.fuse_mount import fuse_mount

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import End, Notice, Start, Storage
+from everstep_common.launcher_messages import End, Notice, Start
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
 from fakes.waits import eventually
 from integration.storage_world import storage_in, stored, storing

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from everstep_common.trainer_messages import Settled
+from everstep_common.launcher_messages import Settled
 from fakes.waits import wait_until
 from integration.trainer_job import joined_job
 

@@ -14,7 +14,7 @@ from everstep.copy_engine.views import offsets
 from everstep.state.capture import capture_of
 from everstep.state.shards.parts import Place
 from everstep.state.stateful import StatefulCapture
-from everstep_common.trainer_messages import Reserve
+from everstep_common.rank_messages import Reserve
 from fakes.waits import wait_until
 from integration.trainer_node import Node
 

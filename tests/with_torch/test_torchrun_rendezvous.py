@@ -12,17 +12,8 @@ from typing import TypeVar
 import pytest
 
 from everstep.hang_command import local_ranks
-from everstep_common.trainer_messages import (
-    End,
-    GenerationFinished,
-    GenerationStopped,
-    Join,
-    LauncherLeft,
-    RankExited,
-    Start,
-    Started,
-    Stop,
-)
+from everstep_common.launcher_messages import End, Join, Start, Started, Stop
+from everstep_common.reports import GenerationFinished, GenerationStopped, LauncherLeft, RankExited
 from fakes.waits import wait_until
 from integration.trainer_agent import TrainerAgent, Vault
 from integration.trainer_job import environment
