@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fakes.waits import wait_until
 from real.booted_box import NEEDS, Box, booted, can_boot
 from real.booted_fleet import PYTHON, install_fleet
-from real.daemons import eventually
 from real.sandbox import denies_containers
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),
@@ -83,7 +83,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         _change(etc / "controller.toml", driver, 'argv = ["/usr/local/sbin/isolate-nodes"]')
         started.run("systemctl", "restart", "everstep-controller", "everstep-agent")
         try:
-            eventually(lambda: "gpu-1" in _everstep(started, "nodes") or None, _PATIENCE_S)
+            wait_until(lambda: "gpu-1" in _everstep(started, "nodes"), _PATIENCE_S)
             yield started
         finally:
             units = ("--unit=everstep-agent", "--unit=everstep-controller")
@@ -144,21 +144,21 @@ def test_a_rule_of_the_site_finds_what_the_kernel_says(box: Box) -> None:
         box.run("sh", "-c", f"echo '<3>pdumon {unit}: phase 2 lost, 187 V' > /dev/kmsg")
         return _found(box, "PduPhaseLost", f"pdu/{unit}")
 
-    assert eventually(found, _PATIENCE_S)
+    wait_until(found, _PATIENCE_S)
     assert "power unit" in _everstep(box, "node", "gpu-1")
 
 
 def test_a_daemons_log_is_read_with_the_rights_of_its_group(box: Box) -> None:
     with (box.root / _LOG).open("a") as log:
         log.write("\n".join((*_OTHERS, _SMARTD)) + "\n")
-    assert eventually(lambda: _found(box, "DiskSelfCheckFailed", "disk/sdq"), _PATIENCE_S)
+    wait_until(lambda: _found(box, "DiskSelfCheckFailed", "disk/sdq"), _PATIENCE_S)
     assert not _found(box, "DiskSelfCheckFailed", "disk/sdr")
 
 
 def test_a_log_that_the_agent_may_not_read_is_told_with_what_to_do(box: Box) -> None:
     box.run("chown", "root:root", f"/{_LOG}")
     try:
-        told = eventually(lambda: _told(box, "may not read it"), _PATIENCE_S)
+        told = wait_until(lambda: _told(box, "may not read it"), _PATIENCE_S)
         assert "add that user to the log's group" in told
     finally:
         box.run("chown", "root:adm", f"/{_LOG}")
@@ -166,7 +166,7 @@ def test_a_log_that_the_agent_may_not_read_is_told_with_what_to_do(box: Box) -> 
     with (box.root / _LOG).open("a") as log:
         log.write(_SMARTD.replace("sdq", "sdt") + "\n")
 
-    assert eventually(lambda: _found(box, "DiskSelfCheckFailed", "disk/sdt"), _PATIENCE_S)
+    wait_until(lambda: _found(box, "DiskSelfCheckFailed", "disk/sdt"), _PATIENCE_S)
 
 
 def _told(box: Box, words: str) -> str | None:
@@ -176,7 +176,7 @@ def _told(box: Box, words: str) -> str | None:
 
 def test_a_scheduler_that_does_not_have_the_node_says_so(box: Box) -> None:
     _everstep(box, "isolate", "gpu-1", "--reason", "a test")
-    told = eventually(lambda: _why(box, "its scheduler has no such node"), _PATIENCE_S)
+    told = wait_until(lambda: _why(box, "its scheduler has no such node"), _PATIENCE_S)
     assert "driver command does not manage it" in told
     asked = (box.root / "var/lib/everstep-controller/asked").read_text().splitlines()
     applied = [one for one in asked if '"apply"' in one]
