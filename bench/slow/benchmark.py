@@ -238,9 +238,9 @@ def fleet(options: argparse.Namespace) -> Iterator[Told]:
     ):
         yield _row(f"fleet: {what}", value, "", "≤ 0", _interval(value, count.node_days))
     yield _row("fleet: planted slow nodes", count.planted, "")
-    recall = count.found / count.planted if count.planted else 1.0
-    note = _shares(count.found, count.planted)
-    yield _row("fleet: of them found", recall, "", "≥ 0.95", note)
+    if count.planted:
+        note = _shares(count.found, count.planted)
+        yield _row("fleet: of them found", count.found / count.planted, "", "≥ 0.95", note)
     if count.latencies:
         steps = float(np.median(count.latencies))
         yield _row("fleet: steps until found, median", steps, "steps", "", _range(count.latencies))

@@ -58,8 +58,11 @@ class NodeGroups:
             self._put(name, now)
 
     def _put(self, name: str, key: str) -> None:
-        keep_listed(self.keys, key, listed=True)
-        insort(self._nodes.setdefault(key, []), name)
+        names = self._nodes.get(key)
+        if names is None:
+            keep_listed(self.keys, key, listed=True)
+            names = self._nodes[key] = []
+        insort(names, name)
         self.total += 1
 
     def _take_out(self, name: str, key: str) -> None:
@@ -198,6 +201,8 @@ class FleetIndex:
             if old_key != key:
                 groups: NodeGroups = getattr(self, kind)
                 groups.move(name, old_key, key)
+        if entry.flags == before.flags:
+            return  # so it is with nearly all nodes when a state is loaded
         for kind, was, listed in zip(NodeFlags._fields, before.flags, entry.flags, strict=True):
             if was != listed:
                 keep_listed(getattr(self, kind), name, listed=listed)

@@ -62,7 +62,8 @@ def _ways(items: Sequence[tuple[Any, Any]], follow: _Letters) -> int:
 def _ways_of(item: tuple[Any, Any], behind: _Letters) -> int:
     name, value = str(item[0]), item[1]
     if name in _REPEATS:
-        return _ways_of_repeat(*value, behind)
+        least, most, body = value
+        return _ways_of_repeat(least, most, body, behind)
     if name == "SUBPATTERN":
         return _ways(list(value[3]), behind)
     if name == "BRANCH":
@@ -80,7 +81,7 @@ def _ways_of_repeat(least: int, most: int, body: Iterable[Any], behind: _Letters
     items, times = list(body), min(int(most), LINE_CHARS_MAX)
     begins = _first(items, _NOTHING)
     within = _ways(items, begins | behind) if times > 1 else _ways(items, behind)
-    inside = _ENDLESS if within > 1 and times > 60 else within**times
+    inside = _ENDLESS if within > 1 and times > 60 else int(within**times)
     ends = 1 if not begins & behind else max(1, times - least + 1)
     return min(_ENDLESS, inside * ends)
 
@@ -134,7 +135,7 @@ def _may_be_empty(items: Sequence[tuple[Any, Any]]) -> bool:
 
 def _letters_of(name: str, value: Any) -> _Letters:  # noqa: ANN401
     if name == "LITERAL":
-        return 1 << min(value, 255)
+        return 1 << min(int(value), 255)
     if name == "NOT_LITERAL":
         return _ALL & ~(1 << value) if value < 255 else _ALL
     return _ALL if name == "ANY" else _letters_in(value)
