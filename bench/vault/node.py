@@ -18,8 +18,8 @@ from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.verification import hash_in_parallel
+from everstep_common.launcher_messages import Start
 from everstep_common.orders import SpareMemory, VaultDirective
-from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from everstep_proto.tls import TlsSettings

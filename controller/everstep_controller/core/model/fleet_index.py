@@ -95,6 +95,7 @@ class NodeFlags(NamedTuple):
     deferred: bool = False
     isolated: bool = False
     returned: bool = False
+    doubtful: bool = False
     precursors: bool = False
 
 
@@ -133,6 +134,8 @@ class FleetIndex:
     deferred: list[str] = field(default_factory=list)
     isolated: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    # Nodes whose agents are away or hang, so that nothing new is given to them.
+    doubtful: list[str] = field(default_factory=list)
     # Nodes with a finding that foretells a failure.
     precursors: list[str] = field(default_factory=list)
     # Ids of all jobs that are kept of each name, in the order in which they came.
@@ -229,6 +232,7 @@ def _entry_of(node: NodeRecord, settings: Settings, machine: str) -> NodeEntry:
             deferred=bool(node.isolation.deferred),
             isolated=isolated,
             returned=isolated and claim is not None and claim.dead,
+            doubtful=node.doubtful,
             precursors=bool(node.health.findings) and precursor_of(settings, node) is not None,
         ),
     )
