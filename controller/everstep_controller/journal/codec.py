@@ -196,6 +196,7 @@ _RENAMED = {
 # How a version decided that did not have a setting yet, where its default decides otherwise.
 _DECIDED_WITHOUT = {
     "autonomous_restarts_max": 0,
+    "evidence_max_age_ns": 0,
     "hang_patience_ns": 0,
     "spare_check_interval_ns": 0,
     "stall_timeout_ns": 0,

@@ -19,7 +19,7 @@ from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
-from everstep_controller.core.nodes import budgets
+from everstep_controller.core.nodes import budgets, evidence_age
 from everstep_controller.core.nodes.claims import no_spare
 from everstep_controller.core.nodes.isolation import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
@@ -137,7 +137,7 @@ class Queries:
     def _more(self, subject: NodeRecord | JobRecord) -> Iterator[str]:
         if isinstance(subject, JobRecord) and (printed := self._printed(subject)):
             yield printed
-        yield from _more(self._runtime.state, subject)
+        yield from _more(self._runtime.state, subject, self._runtime.now_ns())
 
     def jobs(self) -> admin_pb2.ListJobsReply:
         """Return the newest job of each name and those that wait to begin, running ones first."""
@@ -197,9 +197,10 @@ class Queries:
         return job_named(self._runtime.state, name)
 
 
-def _more(state: State, subject: NodeRecord | JobRecord) -> Iterator[str]:
+def _more(state: State, subject: NodeRecord | JobRecord, now_ns: int) -> Iterator[str]:
     """Yield what is known of a node or job elsewhere than in its own record."""
     if isinstance(subject, NodeRecord):
+        yield from evidence_age.objections(state.settings, subject, now_ns)
         yield from isolation_sentences(state, subject.name)
         if plan := swap_plan(state, subject):
             yield plan

@@ -68,7 +68,7 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     liveness.lost_by = node.identity.renamed_to = ""
     indexing.note_hearing(turn, node)
     quorum.note_heard(turn)
-    health.replace_agent_findings(node, event.open_findings, event.findings_since_ns, turn.now_ns)
+    health.replace_agent_findings(turn, node, event.open_findings, event.findings_since_ns)
     node.blame.reason = ""
     node.news.connected = (
         "its agent connected after a reboot" if rebooted else "its agent connected"
@@ -98,7 +98,7 @@ def node_disconnected(turn: Turn, event: NodeDisconnected) -> None:
     """A stream ended; while the journal was rebuilt it may have been one of a node that it lost."""
     node = turn.state.nodes.get(event.node)
     if node is not None and not node.gone and node.liveness.connected:
-        node.liveness.connected = False
+        node.liveness.connected, node.liveness.ended_ns = False, turn.now_ns
         stream_flaps.record_end(turn, node, event.reason)
         _fall_silent(turn, node, turn.now_ns)
 
