@@ -17,6 +17,7 @@ from everstep_common.judging.findings import (
 from everstep_common.judging.flapping import Flapping, is_news
 from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised
 from everstep_controller.core import events
+from everstep_controller.core.actions import About, Topic
 from everstep_controller.core.events import (
     FindingSettled,
     OperatorDrained,
@@ -109,10 +110,13 @@ def _record_domain_verdict(turn: Turn, event: VerdictChanged) -> None:
     if event.finding is not None:
         turn.state.findings[name] = OpenFinding(event.finding, turn.now_ns)
         sentence = f"{key.component}: {event.finding.message}: {event.evidence}"
-        turn.announce(CONTROLLER, key.condition, sentence)
+        about = about_finding(turn, event.finding)
+        turn.announce(CONTROLLER, key.condition, sentence, about)
     elif turn.state.findings.pop(name, None) is not None:
         sentence = f"{key.condition} of {key.component} is over: {event.evidence}"
-        turn.announce(CONTROLLER, f"{key.condition}Cleared", sentence)
+        turn.announce(
+            CONTROLLER, f"{key.condition}Cleared", sentence, about_cleared(key, event.evidence)
+        )
 
 
 def finding_settled(turn: Turn, event: FindingSettled) -> None:
@@ -312,12 +316,37 @@ def _announce_raised(turn: Turn, node: NodeRecord, held: OpenFinding) -> None:
     if held.late:
         age = evidence_age.objection(turn.state.settings, node, held, turn.now_ns)
     sentence = f"{finding.severity.value} on {node.name}: {finding_sentence(finding)}"
-    turn.announce(node.name, finding.condition, f"{sentence}; {age}" if age else sentence)
+    about = about_finding(turn, finding)
+    turn.announce(node.name, finding.condition, f"{sentence}; {age}" if age else sentence, about)
 
 
 def _announce_cleared(turn: Turn, node: NodeRecord, key: FindingKey, evidence: str) -> None:
     sentence = f"{key.condition} is over on {node.name}: {evidence}"
-    turn.announce(node.name, f"{key.condition}Cleared", sentence)
+    turn.announce(node.name, f"{key.condition}Cleared", sentence, about_cleared(key, evidence))
+
+
+def about_finding(turn: Turn, finding: Finding) -> About:
+    """Return what programs are told of a finding that is open."""
+    return About(
+        topic=Topic.FINDING_RAISED,
+        component=finding.component,
+        condition=finding.condition,
+        severity=finding.severity.value,
+        mode=turn.state.settings.mode_of(finding.condition, finding.mode).value,
+        evidence=finding.evidence,
+        suggested_action=finding.suggested_action.value,
+        injected=finding.injected,
+    )
+
+
+def about_cleared(key: FindingKey, evidence: str) -> About:
+    """Return what programs are told of a finding that is over."""
+    return About(
+        topic=Topic.FINDING_CLEARED,
+        component=key.component,
+        condition=key.condition,
+        evidence=evidence,
+    )
 
 
 def _clear_finding(
