@@ -112,10 +112,13 @@ def _record_domain_verdict(turn: Turn, event: VerdictChanged) -> None:
         sentence = f"{key.component}: {event.finding.message}: {event.evidence}"
         about = about_finding(turn, event.finding)
         turn.announce(CONTROLLER, key.condition, sentence, about)
-    elif turn.state.findings.pop(name, None) is not None:
+    elif (known := turn.state.findings.pop(name, None)) is not None:
         sentence = f"{key.condition} of {key.component} is over: {event.evidence}"
         turn.announce(
-            CONTROLLER, f"{key.condition}Cleared", sentence, about_cleared(key, event.evidence)
+            CONTROLLER,
+            f"{key.condition}Cleared",
+            sentence,
+            about_cleared(known.finding, event.evidence),
         )
 
 
@@ -277,8 +280,7 @@ def replace_agent_findings(
         kept[name] = known
     node.health.findings = kept
     for held in [held for name, held in before.items() if name not in kept]:
-        key = held.finding.key
-        _announce_cleared(turn, node, key, "its agent does not find it any more")
+        _announce_cleared(turn, node, held.finding, "its agent does not find it any more")
 
 
 def _finding_name(owner: FindingOwner, key: FindingKey) -> str:
@@ -320,9 +322,11 @@ def _announce_raised(turn: Turn, node: NodeRecord, held: OpenFinding) -> None:
     turn.announce(node.name, finding.condition, f"{sentence}; {age}" if age else sentence, about)
 
 
-def _announce_cleared(turn: Turn, node: NodeRecord, key: FindingKey, evidence: str) -> None:
-    sentence = f"{key.condition} is over on {node.name}: {evidence}"
-    turn.announce(node.name, f"{key.condition}Cleared", sentence, about_cleared(key, evidence))
+def _announce_cleared(turn: Turn, node: NodeRecord, finding: Finding, evidence: str) -> None:
+    sentence = f"{finding.condition} is over on {node.name}: {evidence}"
+    turn.announce(
+        node.name, f"{finding.condition}Cleared", sentence, about_cleared(finding, evidence)
+    )
 
 
 def about_finding(turn: Turn, finding: Finding) -> About:
@@ -339,13 +343,15 @@ def about_finding(turn: Turn, finding: Finding) -> About:
     )
 
 
-def about_cleared(key: FindingKey, evidence: str) -> About:
+def about_cleared(finding: Finding, evidence: str) -> About:
     """Return what programs are told of a finding that is over."""
     return About(
         topic=Topic.FINDING_CLEARED,
-        component=key.component,
-        condition=key.condition,
+        component=finding.component,
+        condition=finding.condition,
+        severity=finding.severity.value,
         evidence=evidence,
+        injected=finding.injected,
     )
 
 
@@ -357,8 +363,8 @@ def _clear_finding(
 ) -> None:
     if name not in node.health.findings or _keep_open(turn, node, name, cleared.key):
         return
-    del node.health.findings[name]
-    _announce_cleared(turn, node, cleared.key, cleared.evidence)
+    finding = node.health.findings.pop(name).finding
+    _announce_cleared(turn, node, finding, cleared.evidence)
     node.news.cleared = f"{cleared.key.condition} of {cleared.key.component} is over: "
     turn.mark_node(node.name)
 

@@ -374,8 +374,9 @@ def _damaged(table: str, place: str) -> DamagedJournalError:
 
 def _with_about(line: Announcement, about: bytes | None, told: bytes | None) -> Announcement:
     """Return a line with what programs are told of it, unless one of the two is damaged."""
-    sound = about is not None and checksum(line.id, about) == told
-    return replace(line, about=about) if sound and line.reason != _DAMAGED else line
+    if about is None or checksum(line.id, about) != told or line.reason == _DAMAGED:
+        return line
+    return replace(line, about=about)
 
 
 def _line(row: tuple[Any, ...]) -> Announcement:
