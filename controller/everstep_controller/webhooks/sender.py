@@ -79,6 +79,14 @@ class WebhookStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TestedAnswer:
+    """What came of a test that an operator has asked for."""
+
+    accepted: bool
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
 class SenderParts:
     """Parts of a sender."""
 
@@ -109,7 +117,7 @@ class _Mailbox:
     """What the event loop has left for the thread."""
 
     announced: int = 0
-    tests: "list[Future[str]]" = field(default_factory=list)
+    tests: "list[Future[TestedAnswer]]" = field(default_factory=list)
     stopping: bool = False
 
 
@@ -142,9 +150,9 @@ class WebhookSender:
             self._mailbox.announced = number
             self._changed.notify()
 
-    def test(self) -> "Future[str]":
+    def test(self) -> "Future[TestedAnswer]":
         """Have a test event sent now, past the queue; the result is the answer in words."""
-        asked: Future[str] = Future()
+        asked: Future[TestedAnswer] = Future()
         with self._changed:
             self._mailbox.tests.append(asked)
             self._changed.notify()
@@ -309,8 +317,8 @@ class WebhookSender:
         with self._changed:
             tests, self._mailbox.tests = self._mailbox.tests, []
         for asked in tests:
-            _, why, _ = self._post(*self._writer.test(self._name, self._parts.now_ns()))
-            asked.set_result(why)
+            outcome, why, _ = self._post(*self._writer.test(self._name, self._parts.now_ns()))
+            asked.set_result(TestedAnswer(outcome is Outcome.ACCEPTED, why))
 
     def _keep_cursor(self, queue: DeliveryQueue, *, at_once: bool) -> None:
         """Write down how far it is, once a second at most while there is something to send."""

@@ -8,7 +8,7 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.journal.port import Announcement
-from everstep_controller.webhooks.sender import WebhookSender, WebhookStatus
+from everstep_controller.webhooks.sender import TestedAnswer, WebhookSender, WebhookStatus
 
 _LOOK_S = 1.0
 # A request that is on its way at the end of the controller is not waited for any longer.
@@ -70,7 +70,7 @@ class Webhooks:
         for name in sorted(self._senders):
             yield self._status(name)
 
-    async def test(self, name: str) -> str:
+    async def test(self, name: str) -> TestedAnswer:
         """Send a test event and return the answer. Raises UnknownWebhookError, TimeoutError."""
         sender = self._senders.get(name)
         if sender is None:

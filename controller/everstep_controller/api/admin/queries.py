@@ -6,7 +6,12 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
-from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
+from everstep_controller.api.admin.errors import (
+    OrderRefusedError,
+    UnknownNameError,
+    job_named,
+    node_named,
+)
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, periods_of
 from everstep_controller.api.admin.messages import fleet_messages as messages
@@ -32,6 +37,7 @@ from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 from everstep_controller.slow.live import LiveFinding
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
+from everstep_controller.webhooks.webhooks import UnknownWebhookError, Webhooks
 from everstep_proto.generated import admin_pb2
 
 _INCIDENTS_MAX = 1000
@@ -54,6 +60,7 @@ class AdminSources:
     trouble: Callable[[], ShellTrouble]
     # Which ranks of a job that runs print steps; "": they tell them otherwise.
     printed: Callable[[JobRecord], str]
+    webhooks: Webhooks
 
 
 class Queries:
@@ -66,6 +73,7 @@ class Queries:
         self._history = sources.history
         self._trouble = sources.trouble
         self._printed = sources.printed
+        self._webhooks = sources.webhooks
         self._log = log
         self._snapshots = snapshots
         self._started_ns = sources.runtime.now_ns()
@@ -99,6 +107,27 @@ class Queries:
         """Return what the controller has found about itself."""
         return list(
             open_controller_findings(self._runtime.state, self._trouble(), self._log.last_ns)
+        )
+
+    def webhooks(self) -> admin_pb2.ListWebhooksReply:
+        """Return how each webhook of the controller fares."""
+        lines = [messages.webhook_line(one) for one in self._webhooks.statuses()]
+        return admin_pb2.ListWebhooksReply(webhooks=lines)
+
+    async def test_webhook(self, name: str) -> admin_pb2.TestWebhookReply:
+        """Have a test event sent, and return the answer. Raises OrderRefusedError, too."""
+        try:
+            answer = await self._webhooks.test(name)
+        except UnknownWebhookError as error:
+            raise UnknownNameError(str(error)) from error
+        except TimeoutError as error:
+            raise OrderRefusedError(
+                f"webhook {name} has not come to it: another request hangs; 'everstep webhooks' "
+                "shows its newest answer"
+            ) from error
+        status = next(one for one in self._webhooks.statuses() if one.name == name)
+        return admin_pb2.TestWebhookReply(
+            accepted=answer.accepted, answer=answer.sentence, host=status.host
         )
 
     def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:

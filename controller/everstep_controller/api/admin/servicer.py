@@ -74,6 +74,19 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         return await read(context, lambda: self._queries.incidents(open_only=request.open))
 
+    async def ListWebhooks(
+        self, request: admin_pb2.ListWebhooksRequest, context: Context
+    ) -> admin_pb2.ListWebhooksReply:
+        """See admin.proto."""
+        return await read(context, self._queries.webhooks)
+
+    async def TestWebhook(
+        self, request: admin_pb2.TestWebhookRequest, context: Context
+    ) -> admin_pb2.TestWebhookReply:
+        """See admin.proto."""
+        await allow(context, OPERATORS)
+        return await change(context, lambda: self._queries.test_webhook(request.name))
+
     async def ListJobs(
         self, request: admin_pb2.ListJobsRequest, context: Context
     ) -> admin_pb2.ListJobsReply:

@@ -28,6 +28,7 @@ from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal.port import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
 from everstep_controller.telemetry.kernel_messages import kernel_line
+from everstep_controller.webhooks.sender import WebhookStatus
 from everstep_proto.generated import admin_pb2
 
 # A job of thousands of nodes may have the same finding on each: these tell what it is.
@@ -175,6 +176,23 @@ def finding_line(state: State, node: str, held: OpenFinding) -> admin_pb2.Findin
         injected=finding.injected,
         mode=state.settings.mode_of(finding.condition, finding.mode).value,
         owner=held.owner.value,
+    )
+
+
+def webhook_line(status: WebhookStatus) -> admin_pb2.WebhookLine:
+    """Return how a webhook fares."""
+    return admin_pb2.WebhookLine(
+        name=status.name,
+        host=status.host,
+        cursor=status.cursor,
+        lag=status.lag,
+        sent=status.sent,
+        failed=status.failed,
+        given_up=status.given_up,
+        digested=status.digested,
+        answer=status.answer,
+        answer_ns=status.answer_ns,
+        trouble=status.trouble,
     )
 
 
