@@ -5,12 +5,12 @@ from collections.abc import Iterator
 
 from prometheus_client.core import HistogramMetricFamily, Metric
 
-from everstep_controller.core.events import FindingSettled, RanksExited, Reported, each_event
+from everstep_controller.core.events import FindingSettled, Reported, each_event
 from everstep_controller.runtime.fold import TakenEvent
 
 # In seconds: on its way, held up, of a controller that restarted, of one that was away.
 _BOUNDS_S = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 600.0, 3600.0, 21600.0, 86400.0)
-_LABELS = tuple(str(bound) for bound in _BOUNDS_S) + ("+Inf",)
+_LABELS = (*map(str, _BOUNDS_S), "+Inf")
 
 
 class EvidenceAges:
@@ -25,9 +25,8 @@ class EvidenceAges:
         for event in each_event(taken.event):
             if isinstance(event, Reported):
                 self._note(type(event.report).__name__, event.seen_ns or event.at_ns, taken.now_ns)
-            elif isinstance(event, FindingSettled | RanksExited):
-                seen_ns = getattr(event, "seen_ns", 0) or event.at_ns
-                self._note(type(event).__name__, seen_ns, taken.now_ns)
+            elif isinstance(event, FindingSettled):
+                self._note("FindingSettled", event.seen_ns or event.at_ns, taken.now_ns)
 
     def metric(self) -> Iterator[Metric]:
         """Yield the histogram."""

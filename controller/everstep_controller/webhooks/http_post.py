@@ -160,13 +160,17 @@ class _Incoming(io.RawIOBase):
     def __init__(self, connection: socket.socket, deadline: _Deadline) -> None:
         self._connection = connection
         self._deadline = deadline
+        # The other side has closed.
+        self.ended = False
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: "memoryview") -> int:  # type: ignore[override]
         self._connection.settimeout(self._deadline.left_s())
-        return self._connection.recv_into(buffer)
+        count = self._connection.recv_into(buffer)
+        self.ended = self.ended or not count
+        return count
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,9 +193,12 @@ def _request(target: Target, headers: Mapping[str, str], body: bytes) -> bytes:
 
 def _read(connection: socket.socket, deadline: _Deadline) -> Answer:
     """Return an answer that is whole: one that breaks off is none, and the event is sent again."""
-    readable = cast("socket.socket", _Readable(_Incoming(connection, deadline)))
+    incoming = _Incoming(connection, deadline)
+    readable = cast("socket.socket", _Readable(incoming))
     response = http.client.HTTPResponse(readable, method="POST")
     response.begin()
+    if incoming.ended:  # within the headers, which http.client takes for their end
+        raise http.client.IncompleteRead(b"")
     content = response.read(_BODY_MAX)
     if response.length and len(content) < _BODY_MAX:
         raise http.client.IncompleteRead(content, response.length)

@@ -143,7 +143,10 @@ class DeliveryQueue:
         if self._tokens < 1:
             ends.append(now_ns + int((1 - self._tokens) * _S / self._rate) + 1)
         if self._digest is None and self._waiting:
-            ends.append(min(max(one.not_before_ns, now_ns) for one in self._waiting))
+            heads: dict[str, int] = {}
+            for one in self._waiting:
+                heads.setdefault(one.news.line.subject, one.not_before_ns)
+            ends.append(min(heads.values()))
         return max(0, max(ends) - now_ns)
 
     @property

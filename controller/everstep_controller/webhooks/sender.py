@@ -187,20 +187,13 @@ class WebhookSender:
         """Return the queue from where the webhook had come, and say what it has missed."""
         last, first = reader.last_announcement(), reader.first_announcement()
         try:
-            kept = self._parts.cursor_file.read()
-            lost = ""
+            kept = self._kept_cursor(last)
         except CursorError as error:
-            kept, lost = None, f"{error}"
-        if kept is not None and kept.cluster not in ("", self._parts.cluster):
-            kept, lost = None, "its cursor is of another cluster"
-        if kept is not None and kept.number > last:
-            kept, lost = None, f"the journal is older than its cursor, {kept.number}"
+            kept = None
+            self._note_unsent("lost", last, f"{error}: what happened before was perhaps not sent")
         cursor = kept.number if kept is not None else last
-        if lost:
-            self._note_unsent("lost", last, f"{lost}: what happened before was perhaps not sent")
-        elif kept is not None and first > cursor + 1:
-            gone = first - cursor - 1
-            why = f"{gone} lines of the event list were deleted before they could be sent"
+        if kept is not None and first > cursor + 1:
+            why = f"{first - cursor - 1} lines of the event list were deleted before they were sent"
             self._note_unsent("gap", first - 1, f"{why}: announcements_retention_days")
             cursor = first - 1
         queue = DeliveryQueue(cursor, self._parts.config.max_per_second)
@@ -208,6 +201,15 @@ class WebhookSender:
             queue.resume_digest(kept.digest_through)
         self._keep_cursor(queue, at_once=True)
         return queue
+
+    def _kept_cursor(self, last: int) -> Cursor | None:
+        """Return where it had come; None for one that is new. Raises CursorError."""
+        kept = self._parts.cursor_file.read()
+        if kept is not None and kept.cluster != self._parts.cluster:
+            raise CursorError("its cursor is of another cluster")
+        if kept is not None and kept.number > last:
+            raise CursorError(f"the journal is older than its cursor, which is {kept.number}")
+        return kept
 
     def _note_unsent(self, name: str, number: int, sentence: str) -> None:
         logger.warning("webhook %s: %s", self._name, sentence)
