@@ -1,4 +1,4 @@
-"""Webhooks of a real controller: what its receivers get, over restarts and kills, and what goes wrong."""
+"""Webhooks of a real controller: what receivers get, over restarts and kills; what goes wrong."""
 
 import asyncio
 import base64
@@ -6,6 +6,9 @@ import hashlib
 import hmac
 import io
 import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,12 +23,12 @@ from everstep_cli.main import run_command
 from everstep_common.config import ConfigError, load
 from everstep_common.credential_file import CredentialFile
 from everstep_controller.config import ControllerConfig
-from everstep_controller.service import Controller
 from everstep_controller.webhooks.config import WebhookConfig
 from everstep_controller.webhooks.cursor_file import Cursor, CursorFile
-from fakes.agent_stream import AgentStream, agent_stream
+from fakes.agent_stream import agent_stream
 from fakes.controllers import controller, scrape, start_controller
 from fakes.local_secret import SECRET_FILE
+from fakes.ports import reserved_port
 from fakes.receiver import GOOD, Receiver, Request, answer, receiver, say
 
 pytestmark = pytest.mark.timeout(120)
@@ -64,13 +67,6 @@ async def until(holds: Callable[[], bool]) -> None:
             await asyncio.sleep(0.02)
 
 
-async def found(running: Controller, agent: AgentStream, count: int = 1) -> None:
-    """Have a node find something so many times, each on another device."""
-    del running
-    for sequence in range(1, count + 1):
-        await agent.finding(sequence)
-
-
 async def command(port: int, *arguments: str) -> tuple[int, str]:
     """Run a command of everstep; return its exit code and what it drew."""
     screen = io.StringIO()
@@ -95,7 +91,7 @@ def test_a_receiver_gets_what_a_node_finds_and_what_is_decided_signed_and_in_ord
         async with controller(tmp_path, webhooks=hooks) as running:
             async with agent_stream(running.port, "node-1") as agent:
                 await agent.healthy()
-                await found(running, agent)
+                await agent.finding(2)
                 await until(lambda: bool(server.events("finding.raised")))
                 await until(lambda: _has(server, "NodeHealthy"))
             measured = await scrape(running)
@@ -158,10 +154,12 @@ def test_a_receiver_that_was_away_gets_what_happened_meanwhile(
 
     async def scenario() -> None:
         hooks = {"pager": webhook(tmp_path, server, max_per_second=1000)}
-        async with controller(tmp_path, webhooks=hooks) as running:
-            async with agent_stream(running.port, "node-1") as agent:
-                await agent.healthy()
-                await until(lambda: len(server.requests) >= 3)
+        async with (
+            controller(tmp_path, webhooks=hooks) as running,
+            agent_stream(running.port, "node-1") as agent,
+        ):
+            await agent.healthy()
+            await until(lambda: len(server.requests) >= 3)
         assert len({request.id for request in server.requests}) == 1, "it is asked with one event"
         first = server.requests[0].id
         server.react = say(GOOD)
@@ -370,3 +368,38 @@ key_file = "{tmp_path}/key"
     }.items():
         assert [line for line in caught.value.problems if place in line and said in line], told
     assert "secret" not in told
+
+
+def test_the_receiver_of_the_documentation_takes_what_is_signed_and_nothing_else(
+    tmp_path: Path,
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text()
+    (script,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "receiver.py").write_text(script)
+    key = secret(tmp_path, "key", KEY)
+    with reserved_port() as port:
+        words = [sys.executable, str(tmp_path / "receiver.py"), str(port), str(key.path)]
+        with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+            try:
+                asyncio.run(_told_by(process, tmp_path, port))
+            finally:
+                process.kill()
+
+
+async def _told_by(process: "subprocess.Popen[str]", folder: Path, port: int) -> None:
+    """Have a controller send to the receiver of the documentation, with its key and another one."""
+    hook = WebhookConfig(
+        url_file=secret(folder, "url", f"http://127.0.0.1:{port}/"),
+        key_file=secret(folder, "key", KEY),
+        hosts=("127.0.0.1",),
+    )
+    async with controller(folder, webhooks={"pager": hook}) as running:
+        async with asyncio.timeout(30):
+            while (await command(running.port, "webhooks", "test", "pager"))[0]:
+                await asyncio.sleep(0.1)  # it has not begun to listen
+        assert process.stdout is not None
+        said = await asyncio.to_thread(process.stdout.readline)
+        assert said == "this is a test of the webhook pager\n"
+        secret(folder, "key", "another key of the same length")
+        code, drawn = await command(running.port, "webhooks", "test", "pager")
+        assert (code, "it answered 401" in drawn) == (1, True)

@@ -5,13 +5,14 @@ NVSentinel #1280: a cold start replayed stale events, and rebooted nodes for fau
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import AUTOMATION, NodeState
-from everstep_sim.cluster import Shape, SimulatedCluster
+from everstep_sim.cluster import SHIPPED, Shape, SimulatedCluster
 from simulation.seeds import seeds
 
 # More than core.evidence_max_age_s, 600 s, after the last of it.
@@ -48,10 +49,12 @@ class _Watch:
                 self.suspected.add(node.name)
 
 
-def _play(seed: int, away_s: float, until_s: float) -> tuple[SimulatedCluster, _Watch]:
+def _play(
+    seed: int, away_s: float, until_s: float, shape: Shape = _SHAPE
+) -> tuple[SimulatedCluster, _Watch]:
     """Have two nodes find a fault that is soon over, and one a fault that stays; nobody listens."""
     watch, rng = _Watch(), random.Random(seed)
-    cluster = SimulatedCluster(seed, _SHAPE, watch)
+    cluster = SimulatedCluster(seed, shape, watch)
     watch.follow(cluster)
     cluster.time.after(40, partial(cluster.restart_controller, away_s))
     for name in ("n0", "n5"):
@@ -74,6 +77,12 @@ def test_faults_that_were_over_before_a_controller_came_back_isolate_nobody(seed
     assert not nodes["n5"].health.findings
     late = [line for line in watch.lines if "old: no action" in line]
     assert {line.split(" on ")[1].split(":")[0] for line in late} == {"n0", "n5"}, late
+
+
+def test_where_evidence_may_be_of_any_age_the_same_faults_isolate_their_nodes() -> None:
+    shape = replace(_SHAPE, settings=replace(SHIPPED, evidence_max_age_ns=0))
+    _, watch = _play(0, _AWAY_S, _AWAY_S + 150, shape)
+    assert watch.claimed >= {"n0", "n5"}
 
 
 @pytest.mark.parametrize("seed", seeds(2, 30))
