@@ -34,15 +34,15 @@ agent are under `[signals]` in [configuration.md](configuration.md).
 """
 _AGE = """
 ## Age of evidence
-What an agent has seen longer ago than {general} (`core.evidence_max_age_s`) isolates no node: it is of
-a time when the controller, or the agent, was away, and may be over. It is shown and announced with
-the words "no action", and acted on when it is seen again; an agent that connects says what is open
-then. Age ends nothing that was begun. Limits of their own: {own}; deaths of ranks (`RanksDie`) count
-for `core.strike_window_s` ([decision 117](decisions/117-age-of-evidence.md)).
+What an agent has seen longer ago than {general} (`core.evidence_max_age_s`) isolates no node: it is
+of a time when the controller, or the agent, was away, and may be over. It is shown and announced
+with the words "no action", and acted on when it is seen again; an agent that connects says what is
+open then. Age ends nothing that was begun. Limits of their own: {own}; deaths of ranks (`RanksDie`)
+count for `core.strike_window_s` ([decision 117](decisions/117-age-of-evidence.md)).
 
 The controller's `/metrics` has `everstep_evidence_age_seconds{{kind}}`, a histogram: how old what
-agents tell is when it is taken, by kind of event (`FindingRaised`, `RankExited`, …). Seconds are usual;
-hours in a bucket are an outbox that waited.
+agents tell is when it is taken, by kind of event (`FindingRaised`, `RankExited`, …). Seconds are
+usual; hours in a bucket are an outbox that waited.
 """
 # What stands before the conditions of a group.
 _NOTES = {

@@ -165,12 +165,12 @@ def _setting(key: _Key, value: object, path: str, problems: list[str], keys: _Ke
         return converted
     if problem := key.problem(converted):
         problems.append(f"{path}: {problem}")
-        return None
+        return converted if isinstance(converted, CredentialFile) else None
     return key.of_field(converted)
 
 
 def _can_be_judged(value: object) -> bool:
-    """Return whether tables came of it, in which only single keys are wrong."""
+    """Return whether tables came of it, in which only single keys are wrong, or a file's path."""
     if isinstance(value, tuple):
         return bool(value) and all(dataclasses.is_dataclass(entry) for entry in value)
     return dataclasses.is_dataclass(value) or isinstance(value, Mapping)

@@ -70,6 +70,11 @@ class Receiver:
             came = self.changed.wait_for(lambda: holds(self), _WAIT_S)
         assert came, [request.event["type"] for request in self.requests]
 
+    @property
+    def decisions(self) -> list[Any]:
+        """Return the decisions that came, each once."""
+        return self.events("decision.taken")
+
     def events(self, *types: str) -> list[Any]:
         """Return the events of these types that came, each once, in order of their first coming."""
         found = {request.id: request.event for request in self.requests}

@@ -6,7 +6,6 @@ events.
 """
 
 import logging
-import sqlite3
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from everstep_common.credential_file import CredentialError
 from everstep_common.printable import printable
-from everstep_controller.journal.port import DamagedJournalError, JournalReader
+from everstep_controller.journal.port import JournalReader
 from everstep_controller.webhooks.cloud_events import (
     CONTENT_TYPE,
     EventWriter,
@@ -180,8 +179,10 @@ class WebhookSender:
                 while not self._mailbox.stopping:
                     self._wait(self._step(reader, queue))
                 self._keep_cursor(queue, at_once=True)
-        except (sqlite3.Error, DamagedJournalError) as error:
-            self._tell(trouble=f"its thread ended, the event list cannot be read: {error}")
+        except Exception as error:  # Whoever watches the status tells people: nobody else would.
+            logger.exception("webhook %s ended", self._name)
+            why = f"its thread ended, {error!r:.200}; a restart of the controller begins it anew"
+            self._tell(trouble=why, trouble_ns=self._parts.now_ns())
 
     def _begin(self, reader: JournalReader) -> DeliveryQueue:
         """Return the queue from where the webhook had come, and say what it has missed."""
