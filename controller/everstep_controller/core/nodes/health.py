@@ -82,13 +82,15 @@ ORDERS_UNANSWERED = Condition(
 def finding_raised(turn: Turn, event: Reported[FindingRaised]) -> None:
     """Take a finding of an agent."""
     node = turn.state.nodes[event.origin.node]
-    _raise_agents(turn, node, event.report.finding, event.at_ns, event.seen_ns or event.at_ns)
+    seen_ns = event.seen_ns or event.at_ns or turn.now_ns
+    _raise_agents(turn, node, event.report.finding, event.at_ns, seen_ns)
 
 
 def finding_cleared(turn: Turn, event: Reported[FindingCleared]) -> None:
     """Close a finding of an agent on the evidence of its node."""
     node = turn.state.nodes[event.origin.node]
-    _clear_agents(turn, node, event.report, event.seen_ns or event.at_ns)
+    seen_ns = event.seen_ns or event.at_ns or turn.now_ns
+    _clear_agents(turn, node, event.report, seen_ns)
 
 
 def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
@@ -127,7 +129,7 @@ def finding_settled(turn: Turn, event: FindingSettled) -> None:
     node = turn.state.nodes.get(event.node)
     if node is None:
         return
-    seen_ns = event.seen_ns or event.at_ns
+    seen_ns = event.seen_ns or event.at_ns or turn.now_ns
     if event.finding is not None:
         _raise_agents(turn, node, event.finding, event.at_ns, seen_ns)
     else:
@@ -274,6 +276,7 @@ def replace_agent_findings(
         elif is_news(known.finding, finding):
             first = _first_evidence(known, finding)
             known = OpenFinding(finding, known.since_ns, FindingOwner.AGENT, first_evidence=first)
+            _announce_raised(turn, node, known)
         if name in node.health.flapping:
             node.health.flapping[name].drop_held()
         known.seen_ns, known.late = now_ns, False
