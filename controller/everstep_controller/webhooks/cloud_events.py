@@ -26,6 +26,8 @@ _CLEARED = "Cleared"
 # Of a digest: so many events are listed, and so many names and kinds counted one by one.
 LISTED_MAX = 50
 _COUNTED_MAX = 50
+# Every receiver takes 64 KiB (CloudEvents): of that for the list, and characters of a sentence in it.
+_LISTED_BYTES_MAX, _SENTENCE_MAX = 48_000, 400
 _KEPT_MAX = 500
 _SUBJECT_MAX = 256
 _SEVERITIES = tuple(Severity)
@@ -113,7 +115,7 @@ class EventWriter:
 
     def digest(self, first: int, found: "Collected") -> tuple[str, bytes]:
         """Return id and body of one event for those from a number on that were collected."""
-        last, listed = found.last, sorted(found.gravest, key=lambda one: one.number)
+        last, listed = found.last, _listed(found.gravest)
         begun = _time(found.first_ns)
         content = {
             "sentence": f"{found.events} events came faster than they may be sent one by one: "
@@ -124,7 +126,7 @@ class EventWriter:
             "reasons": dict(found.reasons.most_common(_COUNTED_MAX)),
             "from": begun,
             "to": _time(last.at_ns),
-            "listed": [{"subject": _subject(one), **_content(one)} for one in listed],
+            "listed": listed,
             "command": f"everstep events --since {begun} --limit 10000",
         }
         return self._whole(
@@ -225,6 +227,22 @@ def _content(news: News) -> dict[str, object]:
         "evidence_time": _time(about.evidence_ns or line.at_ns),
         "command": _command(line.subject),
     }
+
+
+def _listed(gravest: Iterable[News]) -> list[dict[str, object]]:
+    """Return what a digest lists, in the order of the event list: the gravest that fit."""
+    found: list[tuple[int, dict[str, object]]] = []
+    left = _LISTED_BYTES_MAX
+    for news in gravest:
+        content = {**_content(news), "subject": _subject(news)}
+        content["sentence"] = printable(news.line.message)[:_SENTENCE_MAX]
+        for key in ("evidence", "evidence_time"):
+            content.pop(key, None)
+        left -= len(json.dumps(content))
+        if left < 0:
+            break
+        found.append((news.number, content))
+    return [content for _, content in sorted(found, key=lambda one: one[0])]
 
 
 def _subject(news: News) -> str:

@@ -7,6 +7,7 @@ that is connected to; there is no second look at the name.
 """
 
 import ipaddress
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
@@ -16,6 +17,9 @@ from everstep_common.printable import printable
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PORTS = {"https": 443, "http": 80}
 _URL_MAX = 4096
+# What a path is made of, and how long a part is that may be a secret.
+_PARTS = re.compile(r"[/?&=]")
+_SECRET_MIN = 6
 # Metadata services of clouds that are on no link-local address: AWS (IPv6), Alibaba, Oracle.
 _METADATA = frozenset(
     map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192"))
@@ -44,6 +48,13 @@ class Target:
         host = f"[{self.host}]" if ":" in self.host else self.host
         usual = self.port == _PORTS["https" if self.encrypted else "http"]
         return host if usual else f"{host}:{self.port}"
+
+    def redacted(self, words: str) -> str:
+        """Return words of the receiver without what they repeat of the path: it is a secret."""
+        parts = [part for part in _PARTS.split(self.path) if len(part) >= _SECRET_MIN]
+        for part in (self.path, *parts) if len(self.path) > 1 else ():
+            words = words.replace(part, "…")
+        return words
 
 
 def target_of(url: str, hosts: Sequence[str]) -> Target:

@@ -12,7 +12,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 from everstep_common.printable import printable
@@ -63,7 +63,8 @@ class Poster:
             with self._connect(target, deadline) as connection:
                 connection.settimeout(deadline.left_s())
                 connection.sendall(_request(target, headers, body))
-                return _read(connection, deadline)
+                found = _read(connection, deadline)
+                return replace(found, said=target.redacted(found.said)[:_SAID_MAX])
         except TimeoutError as error:
             raise PostError(f"no whole answer within {timeout_s:g} s") from error
         except ssl.SSLCertVerificationError as error:
@@ -207,7 +208,7 @@ def _read(connection: socket.socket, deadline: _Deadline) -> Answer:
         said = "a redirect, which is not followed: put the right URL into its file"
     asked = response.getheader("Retry-After") or ""
     wait_s = float(asked) if asked.isascii() and asked.isdigit() and len(asked) < 7 else 0.0
-    return Answer(response.status, printable(said)[:_SAID_MAX], wait_s)
+    return Answer(response.status, printable(said), wait_s)
 
 
 def _reason(error: OSError) -> str:

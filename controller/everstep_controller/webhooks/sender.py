@@ -227,13 +227,13 @@ class WebhookSender:
             if isinstance(found, Digest):
                 self._keep_cursor(queue, at_once=True)  # after a crash it ends where it ends now
             self._send(queue, found)
-        self._keep_cursor(queue, at_once=queue.is_empty)
+        self._keep_cursor(queue)
         self._publish(queue)
         if found is not None:
             return 0.0
-        if queue.is_empty:
-            return _POLL_S if queue.read_through < self._mailbox.announced else _IDLE_S
-        return min(queue.wait_ns(self._parts.now_ns()) / _S, _POLL_S)
+        if queue.is_empty and queue.read_through >= self._mailbox.announced:
+            return _IDLE_S if self._cursor(queue) == self._kept else _KEEP_NS / _S
+        return min(max(queue.wait_ns(now_ns) / _S, 0.001), _POLL_S)
 
     def _wait(self, wait_s: float) -> None:
         if wait_s <= 0:
@@ -323,10 +323,12 @@ class WebhookSender:
             outcome, why, _ = self._post(*self._writer.test(self._name, self._parts.now_ns()))
             asked.set_result(TestedAnswer(outcome is Outcome.ACCEPTED, why))
 
-    def _keep_cursor(self, queue: DeliveryQueue, *, at_once: bool) -> None:
-        """Write down how far it is, once a second at most while there is something to send."""
-        cursor = Cursor(self._parts.cluster, queue.cursor, queue.digest_through)
-        now_ns = self._parts.now_ns()
+    def _cursor(self, queue: DeliveryQueue) -> Cursor:
+        return Cursor(self._parts.cluster, queue.cursor, queue.digest_through)
+
+    def _keep_cursor(self, queue: DeliveryQueue, *, at_once: bool = False) -> None:
+        """Write down how far it is, once a second at most."""
+        cursor, now_ns = self._cursor(queue), self._parts.now_ns()
         if cursor == self._kept or not (at_once or now_ns - self._kept_ns >= _KEEP_NS):
             return
         try:

@@ -129,6 +129,16 @@ def test_a_digest_counts_all_and_lists_the_gravest_in_their_order() -> None:
     assert len(body) < 64 << 10, "CloudEvents: every receiver has to take 64 KiB"
 
 
+def test_a_digest_of_long_and_hostile_sentences_fits_a_receiver() -> None:
+    words, found = "\x1b" * 4096, Collected(news(1))
+    for number in range(1, 200):
+        told = replace(finding(), evidence=words, component=words)
+        found.add(news_of(line(number, words, "R" * 200, words, told), ()))
+    _, body = WRITER.digest(1, found)
+    assert len(body) < 64 << 10
+    assert json.loads(body)["data"]["events"] == 199
+
+
 def test_a_notice_says_what_is_not_sent() -> None:
     _, body = WRITER.notice(9, BEGUN_NS, "gap", "4 lines were deleted")
     told = json.loads(body)

@@ -76,3 +76,10 @@ def test_an_address_that_is_named_itself_is_what_the_operator_wants() -> None:
     target = target_of("http://127.0.0.1:8080/relay", HOSTS)
     assert not refused_address(target, "127.0.0.1")
     assert not target.encrypted
+
+
+def test_what_a_receiver_repeats_of_the_path_is_not_shown() -> None:
+    target = target_of("https://hooks.example.org/services/T0/Abc123?token=xyz789", HOSTS)
+    said = "Cannot POST /services/T0/Abc123?token=xyz789: Abc123 is unknown, and so is xyz789"
+    assert target.redacted(said) == "Cannot POST …: … is unknown, and so is …"
+    assert target_of("https://hooks.example.org", HOSTS).redacted("a/b") == "a/b"
