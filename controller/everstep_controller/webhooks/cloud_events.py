@@ -26,7 +26,7 @@ _CLEARED = "Cleared"
 # Of a digest: so many events are listed, and so many names and kinds counted one by one.
 LISTED_MAX = 50
 _COUNTED_MAX = 50
-# Every receiver takes 64 KiB (CloudEvents): of that for the list, and characters of a sentence in it.
+# Every receiver takes 64 KiB (CloudEvents): of that for the list; and of a sentence in it.
 _LISTED_BYTES_MAX, _SENTENCE_MAX = 48_000, 400
 _KEPT_MAX = 500
 _SUBJECT_MAX = 256
