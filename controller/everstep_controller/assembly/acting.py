@@ -61,5 +61,10 @@ def _drivers(config: DriversConfig, base: Foundation) -> DriverWorkers:
         except JournalFull:
             base.runtime.post(event)  # it is kept until the journal can be written again
 
-    drivers = configured_drivers(config, remembered_holds)
+    drivers = configured_drivers(
+        config,
+        remembered_holds,
+        lambda _: base.state().nodes.keys(),
+        lambda: base.state().cluster_id,
+    )
     return DriverWorkers(drivers, CoreLink(record_of, report), config.timing())

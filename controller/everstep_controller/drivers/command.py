@@ -10,7 +10,13 @@ import msgspec
 from everstep_common.config import setting
 from everstep_common.printable import printable
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
-from everstep_controller.drivers.port import Applied, DriverError, DriverView, IsolationDriver
+from everstep_controller.drivers.port import (
+    Applied,
+    DriverContext,
+    DriverError,
+    DriverView,
+    IsolationDriver,
+)
 from everstep_controller.drivers.program import run_program
 
 _SHOWN_MAX = 200
@@ -34,9 +40,9 @@ class CommandDriverConfig:
             return [f"argv: expected a program by its absolute path, got {self.argv[0]!r}"]
         return []
 
-    def driver(self, call_timeout_s: float) -> IsolationDriver | None:
+    def driver(self, context: DriverContext) -> IsolationDriver | None:
         """See DriverConfig."""
-        del call_timeout_s  # a program that is cut short ends, whatever it waits for
+        del context  # a program that is cut short ends, whatever it waits for
         return CommandDriver(self.argv) if self.argv else None
 
 

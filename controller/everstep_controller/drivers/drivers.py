@@ -4,15 +4,16 @@ A new driver is a module of this folder with its part of the configuration, whic
 field of ``DriversConfig`` that is in ``parts``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from everstep_common.config import setting
 from everstep_controller.core.model.isolation import Hold
 from everstep_controller.drivers.built_in import BuiltInDriver
 from everstep_controller.drivers.command import CommandDriverConfig
-from everstep_controller.drivers.port import IsolationDriver
+from everstep_controller.drivers.port import DriverContext, IsolationDriver
 from everstep_controller.drivers.worker import DriverTiming
 
 
@@ -23,11 +24,8 @@ class DriverConfig(Protocol):
         """Say what is wrong with the values."""
         ...
 
-    def driver(self, call_timeout_s: float) -> IsolationDriver | None:
-        """Return the driver; None where it is not configured.
-
-        Each of its calls is cancelled after ``call_timeout_s``: what it waits for itself is less.
-        """
+    def driver(self, context: DriverContext) -> IsolationDriver | None:
+        """Return the driver; None where it is not configured."""
         ...
 
 
@@ -73,13 +71,21 @@ class DriversConfig:
 
 
 def configured_drivers(
-    config: DriversConfig, remembered: Callable[[str], Mapping[str, Hold]]
+    config: DriversConfig,
+    remembered: Callable[[str], Mapping[str, Hold]],
+    own_nodes: Callable[[str], Collection[str]] = lambda _: frozenset(),
+    cluster_id: Callable[[], str] = str,
 ) -> dict[str, IsolationDriver]:
     """Return the drivers that are configured, by name; ``remembered``: their holds by the journal.
 
-    The built-in one is always there, and has no scheduler that would know its holds.
+    ``own_nodes`` returns the nodes of a driver, by their groups. The built-in driver is always
+    there, and has no scheduler that would know its holds.
     """
-    parts, timeout_s = config.parts.items(), config.call_timeout_s
-    made = {name: part.driver(timeout_s) for name, part in parts}
+    made = {
+        name: part.driver(
+            DriverContext(config.call_timeout_s, partial(own_nodes, name), cluster_id)
+        )
+        for name, part in config.parts.items()
+    }
     configured = {name: driver for name, driver in made.items() if driver is not None}
     return {"built-in": BuiltInDriver(remembered("built-in")), **configured}

@@ -1,6 +1,6 @@
 """Isolation driver port: what the controller asks of whatever places work on nodes."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -12,14 +12,42 @@ class DriverError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class DriverContext:
+    """What a driver is given when it is made.
+
+    Each of its calls is cancelled after ``call_timeout_s``: what it waits for itself is less.
+    ``nodes`` returns the nodes that are its own, by their groups; it is asked about no others.
+    ``cluster_id`` returns what tells this cluster's marks at a scheduler from those of another.
+    """
+
+    call_timeout_s: float
+    nodes: Callable[[], Collection[str]] = frozenset
+    cluster_id: Callable[[], str] = str
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerNode:
+    """What a scheduler says of one node: its state in the scheduler's words, and what runs there.
+
+    ``labels`` are what its people sort nodes by there: features and partitions, or labels.
+    """
+
+    state: str
+    work: tuple[str, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class DriverView:
     """Every node that the scheduler places no work on, whoever asked for it.
 
-    ``down`` are those that it has itself lost sight of, with what it says of each.
+    ``down`` are those that it has itself lost sight of, with what it says of each. ``nodes`` is
+    what it says of each node, for people and for groups; empty from a driver that does not tell.
     """
 
     holds: Mapping[str, Hold]
     down: Mapping[str, str] = field(default_factory=dict)
+    nodes: Mapping[str, SchedulerNode] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,12 @@ class StandingWatch:
         told: RanksStandStill | RanksGoOn | None = self._judge.judge(self._boot_ns())
         if told is not None and self._active():
             self._still = isinstance(told, RanksStandStill)
-            if isinstance(told, RanksStandStill) and told.young and told.blind:
+            if (
+                isinstance(told, RanksStandStill)
+                and told.young
+                and told.blind
+                and told.step is None
+            ):
                 words = "job %s: nothing here tells whether its ranks move: %s"
                 logger.info(words, self._plan.job, told.blind)
             elif isinstance(told, RanksStandStill):

@@ -23,6 +23,10 @@ class WantedIsolation:
     owners: tuple[str, ...] = ()
     # One sentence of all owners' claims; empty when there are none.
     reason: str = ""
+    # The condition for which it is withheld, where a finding is the cause; else "".
+    condition: str = ""
+    # It was found dead: what runs there will confirm nothing any more.
+    dead: bool = False
 
     @property
     def withheld(self) -> bool:
