@@ -109,19 +109,19 @@ class DeliveryQueue:
 
     def offer(self, number: int, news: News | None) -> None:
         """Take the next line of the event list; None: it is not for this webhook."""
+        if self._digest_until and number > self._digest_until:
+            self._end_resumed()
         first = self.cursor + 1
         self._read = number
         if news is not None:
             self._take(news, first)
-        if self._digest_until and number >= self._digest_until:
-            self._digest_until = 0
-            if self._takes_all:
-                self._seal()
+        if number == self._digest_until:
+            self._end_resumed()
 
     def take_next(self, now_ns: int) -> Waiting | Digest | None:
         """Return what is to be sent now; None where nothing is, or not yet."""
         self._refill(now_ns)
-        if now_ns < self._not_before_ns:
+        if self.is_resting(now_ns):
             return None
         if self._tokens < 1:
             if self._digest is None and len(self._waiting) > self._rate:
@@ -149,6 +149,21 @@ class DeliveryQueue:
             ends.append(min(heads.values()))
         return max(0, max(ends) - now_ns)
 
+    def is_resting(self, now_ns: int) -> bool:
+        """Return whether the receiver is left alone for now."""
+        return now_ns < self._not_before_ns
+
+    def end_rest(self) -> None:
+        """Ask the receiver again at once: it is known to work."""
+        self._not_before_ns, self._failures = 0, 0
+
+    def note_failure(self, now_ns: int, wait_s: float = 0.0) -> None:
+        """Leave the receiver alone for a while, longer each time; ``wait_s``: as it has asked."""
+        self._failures += 1
+        doubled_ns = min(_RETRY_NS << min(self._failures - 1, 20), _RETRY_MAX_NS)
+        asked_ns = min(int(wait_s * _S), _RETRY_MAX_NS)
+        self._not_before_ns = now_ns + max(doubled_ns, asked_ns)
+
     @property
     def is_empty(self) -> bool:
         """Whether nothing waits."""
@@ -162,13 +177,11 @@ class DeliveryQueue:
             self._failures = 0
             self._drop(sent)
             return
-        self._failures += 1
         if outcome is Outcome.REFUSED:
+            self._failures += 1
             self._refuse(sent, now_ns, why)
-            return
-        doubled_ns = min(_RETRY_NS << min(self._failures - 1, 20), _RETRY_MAX_NS)
-        asked_ns = min(int(wait_s * _S), _RETRY_MAX_NS)
-        self._not_before_ns = now_ns + max(doubled_ns, asked_ns)
+        else:
+            self.note_failure(now_ns, wait_s)
 
     # ---------------------------------------------------------------------------------------------
 
@@ -185,6 +198,11 @@ class DeliveryQueue:
         self._digest, self._waiting = Digest(first, Collected(waiting[0].news)), []
         for one in waiting:
             self._digest.found.add(one.news)
+
+    def _end_resumed(self) -> None:
+        self._digest_until = 0
+        if self._takes_all:
+            self._seal()
 
     def _seal(self) -> None:
         if self._digest is not None:

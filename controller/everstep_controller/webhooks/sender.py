@@ -8,14 +8,14 @@ events.
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from everstep_common.credential_file import CredentialError
 from everstep_common.printable import printable
-from everstep_controller.journal.port import JournalReader
+from everstep_controller.journal.port import Announcement, JournalReader
 from everstep_controller.webhooks.cloud_events import (
     CONTENT_TYPE,
     EventWriter,
@@ -185,23 +185,23 @@ class WebhookSender:
             self._tell(trouble=why, trouble_ns=self._parts.now_ns())
 
     def _begin(self, reader: JournalReader) -> DeliveryQueue:
-        """Return the queue from where the webhook had come, and say what it has missed."""
-        last, first = reader.last_announcement(), reader.first_announcement()
+        """Return the queue from where the webhook had come; a new one begins with what comes."""
+        last = reader.last_announcement()
         try:
             kept = self._kept_cursor(last)
         except CursorError as error:
             kept = None
-            self._note_unsent("lost", last, f"{error}: what happened before was perhaps not sent")
-        cursor = kept.number if kept is not None else last
-        if kept is not None and first > cursor + 1:
-            why = f"{first - cursor - 1} lines of the event list were deleted before they were sent"
-            self._note_unsent("gap", first - 1, f"{why}: announcements_retention_days")
-            cursor = first - 1
-        queue = DeliveryQueue(cursor, self._parts.config.max_per_second)
-        if kept is not None and cursor < kept.digest_through <= last:
+            what = f"{error}: what happened before was perhaps not sent"
+            self._note_unsent("lost", reader.announcements_after(last - 1, 1), what)
+        queue = DeliveryQueue(last if kept is None else kept.number, self._rate)
+        if kept is not None and kept.number < kept.digest_through <= last:
             queue.resume_digest(kept.digest_through)
         self._keep_cursor(queue, at_once=True)
         return queue
+
+    @property
+    def _rate(self) -> int:
+        return self._parts.config.max_per_second
 
     def _kept_cursor(self, last: int) -> Cursor | None:
         """Return where it had come; None for one that is new. Raises CursorError."""
@@ -212,15 +212,17 @@ class WebhookSender:
             raise CursorError(f"the journal is older than its cursor, which is {kept.number}")
         return kept
 
-    def _note_unsent(self, name: str, number: int, sentence: str) -> None:
+    def _note_unsent(self, name: str, lines: Sequence[Announcement], sentence: str) -> None:
+        """Have the receiver told what it does not get, by the line that it is about."""
         logger.warning("webhook %s: %s", self._name, sentence)
-        at_ns = self._parts.now_ns()
+        number, at_ns = (lines[0].id, lines[0].at_ns) if lines else (0, self._parts.now_ns())
         self._notices.append(self._writer.notice(number, at_ns, name, sentence))
 
     def _step(self, reader: JournalReader, queue: DeliveryQueue) -> float:
         """Read what has come, send what is next; return how long to wait, in seconds."""
-        self._send_tests()
+        self._send_tests(queue)
         self._read(reader, queue)
+        self._send_notices(queue)
         now_ns = self._parts.now_ns()
         found = queue.take_next(now_ns)
         if found is not None:
@@ -249,6 +251,9 @@ class WebhookSender:
         while queue.room:
             limit = min(queue.room, _PAGE)
             lines = reader.announcements_after(queue.read_through, limit)
+            if lines and (gone := lines[0].id - queue.read_through - 1) > 0:
+                why = f"{gone} lines of the event list were deleted before they were sent"
+                self._note_unsent("gap", lines, f"{why}: announcements_retention_days")
             for line in lines:
                 news = news_of(line, self._parts.conditions)
                 queue.offer(line.id, news if is_wanted(news, self._parts.config) else None)
@@ -256,10 +261,6 @@ class WebhookSender:
                 return
 
     def _send(self, queue: DeliveryQueue, found: Waiting | Digest) -> None:
-        while self._notices:
-            if self._post(*self._notices[0])[0] is Outcome.FAILED:
-                break
-            del self._notices[0]
         event_id, body = self._event(found)
         outcome, why, wait_s = self._post(event_id, body)
         now_ns = self._parts.now_ns()
@@ -268,6 +269,15 @@ class WebhookSender:
             self._tell(sent=self.status.sent + 1)
         else:
             self._tell(failed=self.status.failed + 1)
+
+    def _send_notices(self, queue: DeliveryQueue) -> None:
+        """Send what was noted, past the queue; it is dropped where the receiver refuses it."""
+        while self._notices and not queue.is_resting(self._parts.now_ns()):
+            outcome, _, wait_s = self._post(*self._notices[0])
+            if outcome is Outcome.FAILED:
+                queue.note_failure(self._parts.now_ns(), wait_s)
+            else:
+                del self._notices[0]
 
     def _event(self, found: Waiting | Digest) -> tuple[str, bytes]:
         if isinstance(found, Digest):
@@ -316,11 +326,13 @@ class WebhookSender:
             trouble_ns=now.since_ns if lasts else 0,
         )
 
-    def _send_tests(self) -> None:
+    def _send_tests(self, queue: DeliveryQueue) -> None:
         with self._changed:
             tests, self._mailbox.tests = self._mailbox.tests, []
         for asked in tests:
             outcome, why, _ = self._post(*self._writer.test(self._name, self._parts.now_ns()))
+            if outcome is Outcome.ACCEPTED:
+                queue.end_rest()
             asked.set_result(TestedAnswer(outcome is Outcome.ACCEPTED, why))
 
     def _cursor(self, queue: DeliveryQueue) -> Cursor:
@@ -329,6 +341,8 @@ class WebhookSender:
     def _keep_cursor(self, queue: DeliveryQueue, *, at_once: bool = False) -> None:
         """Write down how far it is, once a second at most."""
         cursor, now_ns = self._cursor(queue), self._parts.now_ns()
+        if self._notices:
+            return  # until they are sent, the next start has to find the same
         if cursor == self._kept or not (at_once or now_ns - self._kept_ns >= _KEEP_NS):
             return
         try:

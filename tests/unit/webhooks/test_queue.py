@@ -193,6 +193,26 @@ def test_of_a_digest_before_a_crash_nothing_is_left_that_is_wanted() -> None:
     assert receiver.accepted == [5]
 
 
+def test_a_digest_before_a_crash_whose_lines_are_deleted_takes_none_of_those_behind_it() -> None:
+    receiver = Receiver(cursor=2)
+    receiver.queue.resume_digest(40)
+    receiver.offer(30, 41, 42)
+    receiver.run(10)
+    assert receiver.accepted == [(3, 30), 41, 42]
+
+
+def test_a_receiver_that_is_known_to_work_again_is_not_left_alone_any_more() -> None:
+    receiver = Receiver()
+    receiver.offer(1)
+    for _ in range(9):
+        receiver.queue.note_failure(receiver.now_ns)
+    assert receiver.queue.is_resting(receiver.now_ns)
+    assert receiver.take() is None
+    receiver.queue.end_rest()
+    receiver.settle(receiver.take(), Outcome.ACCEPTED)
+    assert receiver.accepted == [1]
+
+
 def test_what_waits_in_memory_is_bounded() -> None:
     receiver = Receiver()
     receiver.offer(*range(1, WAITING_MAX + 1))
