@@ -76,8 +76,8 @@ class Journal:
         try:
             yield self._sender
         finally:
+            assert not self._sender.has_ended
             self._sender.stop(30)
-            assert not self._sender.status.trouble
             self._sender = None
 
 
