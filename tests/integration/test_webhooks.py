@@ -190,8 +190,7 @@ def test_a_kill_in_the_middle_loses_nothing_and_what_comes_twice_has_the_same_id
                 server.wait_until(lambda one: any(e["subject"] == "node-2" for e in one.decisions))
                 assert running.terminate() == 0
         finally:
-            running.process.kill()
-            running.process.wait()
+            running.kill()
     kept = CursorFile(tmp_path / "journal.webhooks" / "pager.json").read()
     assert kept is not None
     bodies: dict[str, set[bytes]] = {}
@@ -327,7 +326,7 @@ def test_all_mistakes_of_a_configuration_are_told_at_once_without_a_secret(tmp_p
     (tmp_path / "open").write_text("https://hooks.example.org/secret")
     (tmp_path / "open").chmod(0o644)
     secret(tmp_path, "elsewhere", "https://elsewhere.example.org/secret")
-    secret(tmp_path, "short", "secret")
+    secret(tmp_path, "short", "a short secret")
     secret(tmp_path, "key", KEY)
     file = tmp_path / "controller.toml"
     file.write_text(
@@ -365,7 +364,8 @@ key_file = "{tmp_path}/key"
         "webhooks.third.hosts": "missing",
     }.items():
         assert [line for line in caught.value.problems if place in line and said in line], told
-    assert "secret" not in told
+    assert "org/secret" not in told
+    assert "a short secret" not in told
 
 
 def test_the_receiver_of_the_documentation_takes_what_is_signed_and_nothing_else(
