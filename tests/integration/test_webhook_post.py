@@ -114,6 +114,13 @@ def test_rubbish_and_half_an_answer_are_none(server: Receiver, said: bytes) -> N
         post(server.url())
 
 
+def test_rubbish_that_repeats_the_path_does_not_spread_it(server: Receiver) -> None:
+    server.react = say(b"cannot POST /hook/secret\r\n")
+    with pytest.raises(PostError, match="no whole HTTP") as caught:
+        post(server.url())
+    assert "secret" not in str(caught.value)
+
+
 def test_a_long_answer_is_read_only_in_part(server: Receiver) -> None:
     server.react = say(answer(200, "x" * 100_000))
     assert len(post(server.url()).said) == 200

@@ -72,7 +72,8 @@ class Poster:
         except (ssl.SSLError, OSError) as error:
             raise PostError(f"no connection: {printable(_reason(error))}") from error
         except (http.client.HTTPException, ValueError) as error:
-            raise PostError(f"its answer is no whole HTTP: {_words(error)}") from error
+            said = target.redacted(_words(error))
+            raise PostError(f"its answer is no whole HTTP: {said}") from error
 
     def _connect(self, target: Target, deadline: "_Deadline") -> socket.socket:
         addresses = resolve_within(self.resolve, target, deadline.left_s())
@@ -80,11 +81,11 @@ class Poster:
         if refused:
             raise EgressError(refused[0])
         last: OSError | None = None
-        for address in addresses:
+        for others, address in zip(reversed(range(len(addresses))), addresses, strict=True):
+            # One that swallows packets leaves the others their time.
+            share_s = deadline.left_s() / (others + 1)
             try:
-                plain = socket.create_connection((address, target.port), deadline.left_s())
-            except TimeoutError:
-                raise
+                plain = socket.create_connection((address, target.port), share_s)
             except OSError as error:
                 last = error
                 continue
