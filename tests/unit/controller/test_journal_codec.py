@@ -309,7 +309,7 @@ def test_a_job_is_read_without_what_two_fields_said() -> None:
 
 
 # Fields that values have got since.
-_ADDED = {("liveness", "ended_ns")}
+_ADDED = {("liveness", "unheard")}
 
 
 def test_each_field_of_a_flat_record_has_one_place_in_a_value() -> None:

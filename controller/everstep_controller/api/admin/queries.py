@@ -229,7 +229,7 @@ class Queries:
 def _more(state: State, subject: NodeRecord | JobRecord, now_ns: int) -> Iterator[str]:
     """Yield what is known of a node or job elsewhere than in its own record."""
     if isinstance(subject, NodeRecord):
-        yield from evidence_age.objections(state.settings, subject, now_ns)
+        yield from evidence_age.objections(subject, now_ns)
         yield from isolation_sentences(state, subject.name)
         if plan := swap_plan(state, subject):
             yield plan

@@ -2,7 +2,8 @@
 
 An agent tells what it finds at once, and all that is open when it connects. What comes late is of a
 time when the controller was away, or the agent: it may be over by now. Such a finding is shown, and
-counts from when it is seen again. What automation has begun is not ended by age.
+counts from when it is seen again. What automation has begun is not ended by age. Whether a finding
+is late is decided when it comes, so that nothing here changes by the passing of time.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,36 +31,26 @@ def is_too_old(settings: Settings, condition: str, seen_ns: int, now_ns: int) ->
     return 0 < most_ns < now_ns - seen_ns
 
 
-def last_seen_ns(node: NodeRecord, held: OpenFinding, now_ns: int) -> int:
-    """Return when a finding was known to hold last.
+def objection(node: NodeRecord, held: OpenFinding, now_ns: int) -> str:
+    """Return why a finding starts no action now, as the end of a sentence; empty where it may.
 
-    The controller sees what it finds itself all the time. An agent that is connected tells when
-    something is over; but for what came late, and is not known to have been open since.
+    The controller sees what it finds itself all the time, and a connected agent tells when something
+    is over. What only the state of before a start says is not known to hold.
     """
     if held.owner is not FindingOwner.AGENT:
-        return now_ns
-    if held.late:
-        return held.seen_ns
-    if node.liveness.connected:
-        return now_ns
-    return max(held.seen_ns or held.since_ns, node.liveness.ended_ns)
-
-
-def objection(settings: Settings, node: NodeRecord, held: OpenFinding, now_ns: int) -> str:
-    """Return why a finding starts no action now, as the end of a sentence; empty where it may."""
-    seen_ns = last_seen_ns(node, held, now_ns)
-    if not is_too_old(settings, held.finding.condition, seen_ns, now_ns):
         return ""
-    return (
-        f"its evidence is {age_text(now_ns - seen_ns)} old: no action; it is acted on when it is "
-        "seen again"
-    )
+    if held.late:
+        age = age_text(now_ns - held.seen_ns)
+        return f"its evidence is {age} old: no action; it is acted on when it is seen again"
+    if node.liveness.unheard:
+        return "its agent has not said since the controller began that it is open still: no action"
+    return ""
 
 
-def objections(settings: Settings, node: NodeRecord, now_ns: int) -> Iterator[str]:
+def objections(node: NodeRecord, now_ns: int) -> Iterator[str]:
     """Yield why its findings start no action, a sentence each."""
     for held in node.health.findings.values():
-        if why := objection(settings, node, held, now_ns):
+        if why := objection(node, held, now_ns):
             yield f"{held.finding.condition} of {held.finding.component}: {why}"
 
 

@@ -319,7 +319,7 @@ def _open_finding(turn: Turn, node: NodeRecord, name: str, found: OpenFinding) -
 def _announce_raised(turn: Turn, node: NodeRecord, held: OpenFinding) -> None:
     finding, age = held.finding, ""
     if held.late:
-        age = evidence_age.objection(turn.state.settings, node, held, turn.now_ns)
+        age = evidence_age.objection(node, held, turn.now_ns)
     sentence = f"{finding.severity.value} on {node.name}: {finding_sentence(finding)}"
     about = about_finding(turn, finding)
     turn.announce(node.name, finding.condition, f"{sentence}; {age}" if age else sentence, about)
@@ -576,7 +576,7 @@ def _isolate_by(
 
 
 def _is_old(turn: Turn, node: NodeRecord, held: OpenFinding) -> bool:
-    return bool(evidence_age.objection(turn.state.settings, node, held, turn.now_ns))
+    return bool(evidence_age.objection(node, held, turn.now_ns))
 
 
 def is_well_now(node: NodeRecord, held: OpenFinding) -> bool:

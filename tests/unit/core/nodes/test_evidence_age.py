@@ -8,7 +8,7 @@ from everstep_common import reports
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.model.node import FindingOwner, NodeState, OpenFinding
+from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes import evidence_age
 from everstep_controller.journal.codec import decode_state, encode
@@ -126,17 +126,6 @@ def test_people_are_told_what_an_agent_says_when_it_connects_and_what_it_says_no
     assert "XidFatal is over on n1: its agent does not find it any more" in hello(story)
 
 
-def test_a_finding_whose_agent_is_away_starts_nothing_after_a_while() -> None:
-    story = started(Settings(mode=Mode.ADVISE))
-    raised(story, 1)
-    story.tell(events.NodeDisconnected("n1"))
-    enforce = events.SettingsApplied(Settings(mode=Mode.ENFORCE), ())
-    story.tell(enforce, after_s=3 * HOUR_S)
-    assert story.owners("n1") == []
-    hello(story, XID)
-    assert story.owners("n1") == ["automation"]
-
-
 def test_a_controller_that_starts_with_other_modes_waits_for_the_agents() -> None:
     story = started(Settings(mode=Mode.ADVISE))
     raised(story, 1)
@@ -144,6 +133,8 @@ def test_a_controller_that_starts_with_other_modes_waits_for_the_agents() -> Non
     story.tell(events.ControllerStarted("0.1.0"), after_s=3 * HOUR_S)
     story.tell(events.SettingsApplied(Settings(mode=Mode.ENFORCE), ()))
     assert story.owners("n1") == []
+    (why,) = evidence_age.objections(story.core.state.nodes["n1"], story.now_ns)
+    assert "XidFatal of gpu/0: its agent has not said since the controller began" in why
     hello(story, XID)
     assert story.owners("n1") == ["automation"]
 
@@ -152,7 +143,8 @@ def test_what_isolates_a_node_goes_on_doing_so_however_long_its_agent_is_away() 
     story = started()
     raised(story, 1)
     story.tell(events.NodeDisconnected("n1"))
-    story.tell(events.SettingsApplied(Settings(mode=Mode.ENFORCE, advise=("A",)), ()), 5 * HOUR_S)
+    story.tell(events.ControllerStarted("0.1.0"), after_s=5 * HOUR_S)
+    story.tell(events.SettingsApplied(Settings(mode=Mode.ENFORCE, advise=("A",)), ()))
     assert "automation" in story.owners("n1")
 
 
@@ -171,10 +163,11 @@ def test_an_operator_may_have_evidence_of_any_age_acted_on() -> None:
 
 
 def test_what_a_judge_of_the_controller_finds_is_seen_all_the_time() -> None:
-    story = started()
-    held = OpenFinding(XID, 1, FindingOwner.CONTROLLER)
-    node = story.core.state.nodes["n1"]
-    assert evidence_age.last_seen_ns(node, held, story.now_ns) == story.now_ns
+    story = started(Settings(mode=Mode.ADVISE))
+    story.tell(events.VerdictChanged("n1", XID.key, XID, "unlike its peers", ()))
+    story.tell(events.ControllerStarted("0.1.0"), after_s=3 * HOUR_S)
+    story.tell(events.SettingsApplied(Settings(mode=Mode.ENFORCE), ()))
+    assert story.owners("n1") == ["automation"]
 
 
 @pytest.mark.parametrize("condition", ["XidFatal", "LinkDown"])
