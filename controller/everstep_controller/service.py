@@ -16,7 +16,7 @@ from everstep_controller.assembly.serving import Serving, assemble_serving
 from everstep_controller.assembly.upkeep import Upkeep, assemble_upkeep
 from everstep_controller.assembly.watches import Watches, assemble_watches
 from everstep_controller.assembly.webhooks import assemble_webhooks
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.events import (
     ClusterNamed,
     ControllerStalled,

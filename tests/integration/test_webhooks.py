@@ -22,7 +22,7 @@ from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command
 from everstep_common.config import ConfigError, load
 from everstep_common.credential_file import CredentialFile
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.webhooks.config import WebhookConfig
 from everstep_controller.webhooks.cursor_file import Cursor, CursorFile
 from fakes.agent_stream import agent_stream

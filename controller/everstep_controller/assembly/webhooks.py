@@ -2,7 +2,7 @@
 
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.conditions import GROUPS
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.webhooks.config import WebhookConfig
 from everstep_controller.webhooks.cursor_file import CursorFile
 from everstep_controller.webhooks.http_post import Poster, system_addresses, tls_context

@@ -5,8 +5,8 @@ import random
 import pytest
 
 from everstep_agent.jobs.standing.stand_still import FIRST_STEPS, GAPS_MAX, StandStill, StepGaps
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import RanksGoOn, RanksStandStill
-from everstep_common.trainer_messages import RanksWatched
 
 _S = 10**9
 _RANKS = (4, 5)

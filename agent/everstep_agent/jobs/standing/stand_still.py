@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import RanksGoOn, RanksStandStill
 from everstep_common.reports.rank_columns import RankRow
-from everstep_common.trainer_messages import RanksWatched
 
 LEAST_NS = 3 * 10**9
 _MS = 10**6

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.standing.stand_still import StandStill
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import RankColumns, RanksGoOn, RanksStandStill
 from everstep_common.reports.rank_columns import pack_ranks
-from everstep_common.trainer_messages import RanksWatched
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 

@@ -38,6 +38,7 @@ from everstep_controller.slow.collective_arrival.collective_finding import SeenL
 from everstep_controller.slow.live import LiveFinding
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
 from everstep_controller.webhooks.webhooks import UnknownWebhookError, Webhooks
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 _INCIDENTS_MAX = 1000
@@ -111,7 +112,7 @@ class Queries:
 
     def webhooks(self) -> admin_pb2.ListWebhooksReply:
         """Return how each webhook of the controller fares."""
-        lines = [messages.webhook_line(one) for one in self._webhooks.statuses()]
+        lines = [answer(admin_pb2.WebhookLine, one) for one in self._webhooks.statuses()]
         return admin_pb2.ListWebhooksReply(webhooks=lines)
 
     async def test_webhook(self, name: str) -> admin_pb2.TestWebhookReply:
@@ -148,15 +149,15 @@ class Queries:
             raise UnknownNameError(f"no node or job named {name!r}")
         kind = "node" if isinstance(subject, NodeRecord) else "job"
         paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
-        answer = explain(subject, paused, self._more(subject))
+        told = explain(subject, paused, self._more(subject))
         if state.halted:
-            answer += f"; this is what was known before the controller halted: {state.halted}"
+            told += f"; this is what was known before the controller halted: {state.halted}"
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
-            answer=answer,
+            answer=told,
             decisions=[
-                messages.event(line)
+                answer(admin_pb2.Event, line)
                 for line in self._log.lines(LineChoice(subject.name, _DECISIONS))
             ],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),

@@ -34,8 +34,8 @@ def is_too_old(settings: Settings, condition: str, seen_ns: int, now_ns: int) ->
 def objection(node: NodeRecord, held: OpenFinding, now_ns: int) -> str:
     """Return why a finding starts no action now, as the end of a sentence; empty where it may.
 
-    The controller sees what it finds itself all the time, and a connected agent tells when something
-    is over. What only the state of before a start says is not known to hold.
+    The controller sees what it finds itself all the time, and a connected agent tells when
+    something is over. What only the state of before a start says is not known to hold.
     """
     if held.owner is not FindingOwner.AGENT:
         return ""

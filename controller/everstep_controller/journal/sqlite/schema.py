@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Mapping
 
-from everstep_controller.journal.port import DamagedJournalError
+from everstep_controller.journal.port import DamagedJournalError, JournalRefusedError
 from everstep_controller.journal.sqlite.checksums import checksum
 
 _V2 = """
@@ -86,7 +86,7 @@ _LAST_UNCHECKED = 3
 _NO_ABOUT = "SELECT 0 AS id, x'' AS about, x'' AS checksum WHERE FALSE"
 
 
-class SchemaError(Exception):
+class SchemaError(JournalRefusedError):
     """The file was written by a version of the controller whose journals this one cannot read."""
 
 
