@@ -14,12 +14,14 @@ from everstep_cli.commands import (
     check,
     completion,
     demo,
+    drivers,
     events,
     inject,
     jobs,
     maintenance,
     nodes,
     operate,
+    policy,
     version,
     webhooks,
 )
@@ -61,8 +63,9 @@ def everstep() -> None:
 
 
 _GROUPS = (
-    demo, nodes, events, jobs, operate, maintenance, check, inject, webhooks, version, completion,
-)  # fmt: skip
+    *(demo, nodes, events, jobs, operate, policy, drivers, maintenance),
+    *(check, inject, webhooks, version, completion),
+)
 for _command in (command for group in _GROUPS for command in group.COMMANDS):
     everstep.add_command(_command)
 

@@ -17,6 +17,7 @@ from everstep_controller.assembly.upkeep import Upkeep, assemble_upkeep
 from everstep_controller.assembly.watches import Watches, assemble_watches
 from everstep_controller.assembly.webhooks import assemble_webhooks
 from everstep_controller.config.controller_config import ControllerConfig
+from everstep_controller.config.group_config import expanded_groups
 from everstep_controller.core.events import (
     ClusterNamed,
     ControllerStalled,
@@ -169,7 +170,8 @@ class Controller:
             yield ClusterNamed(cluster.id, cluster.term)
         yield ControllerStarted(VERSION, machine_id())
         settings, drivers = self._config.core, self.parts.acting.targets.drivers.names
-        if (settings, {*drivers}) != (base.state().settings, {*base.state().drivers}):
-            yield SettingsApplied(settings, drivers)
+        groups, now = expanded_groups(self._config.groups), base.state()
+        if (settings, {*drivers}, groups) != (now.settings, {*now.drivers}, now.groups):
+            yield SettingsApplied(settings, drivers, groups)
         if self._recover_by:
             yield RecoveryBegun(self._recover_by)

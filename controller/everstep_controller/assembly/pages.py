@@ -71,6 +71,9 @@ def _start_metrics(
             rejected=base.runtime.events_rejected,
             journal_full=base.journal.full is not None,
             driver_failures=acting.targets.drivers.failed_calls,
+            driver_ages_s={
+                name: reading.age_s for name, reading in acting.targets.drivers.readings().items()
+            },
             unauthenticated=serving.guard.refused if serving.guard else 0,
             now_ns=base.runtime.now_ns(),
         )

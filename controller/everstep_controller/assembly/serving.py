@@ -54,6 +54,8 @@ def assemble_serving(
         ),
         printed=PrintedSteps(fleet.ranks, base.runtime.now_ns).of_job,
         webhooks=webhooks,
+        readings=acting.targets.drivers.readings,
+        failed_calls=lambda: acting.targets.drivers.failed_calls,
     )
     endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
     guard = endpoint.guard()

@@ -8,6 +8,8 @@ from pathlib import Path
 from everstep_common.addresses import split_address
 from everstep_common.config import setting
 from everstep_common.setting import positive
+from everstep_controller.config.group_config import group_problems
+from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.webhooks.config import WebhookConfig, name_problem
@@ -108,6 +110,9 @@ class ControllerConfig:
     webhooks: Mapping[str, WebhookConfig] = setting(
         factory=dict, help="Who is told of decisions, findings and incidents; docs/webhooks.md."
     )
+    groups: Mapping[str, Group] = setting(
+        factory=dict, help="Groups of nodes, by their names: what is set for them alone."
+    )
     tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
 
     def cluster_file_beside(self, config: Path | None) -> Path:
@@ -136,6 +141,7 @@ class ControllerConfig:
         found += [f"core.{problem}" for problem in self.core.problems()]
         found += [f"drivers.{problem}" for problem in self.drivers.problems()]
         found += _webhook_problems(self.webhooks)
+        found += group_problems(self.groups, self.drivers)
         if self.log_level not in ("debug", "info", "warning", "error"):
             found.append(
                 f"log_level: expected debug, info, warning or error, got {self.log_level!r}"

@@ -210,6 +210,8 @@ _RENAMED = {
 # How a version decided that did not have a setting yet, where its default decides otherwise.
 _DECIDED_WITHOUT = {
     "autonomous_restarts_max": 0,
+    "domain_isolation_budget_ratio": 1.0,
+    "domain_isolations_per_hour_nodes": 1_000_000,
     "evidence_max_age_ns": 0,
     "hang_patience_ns": 0,
     "spare_check_interval_ns": 0,
@@ -235,7 +237,8 @@ def _current_settings_event(body: bytes) -> bytes:
     event = msgspec.json.decode(body, type=dict[str, Any])
     settings = msgspec.convert(event.get("settings"), dict[str, Any])
     drivers = event.get(_DRIVERS, settings.get(_DRIVERS, ()))
-    return _ENCODER.encode({"settings": _current_settings(settings), _DRIVERS: drivers})
+    current = {"settings": _current_settings(settings), _DRIVERS: drivers}
+    return _ENCODER.encode(event | current)
 
 
 def _current_settings(stored: dict[str, Any]) -> dict[str, Any]:

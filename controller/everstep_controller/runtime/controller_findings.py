@@ -13,7 +13,9 @@ from everstep_controller.core.nodes import (
     addresses,
     agent_identity,
     budgets,
+    driver_pause,
     isolation,
+    isolation_view,
     machines,
     outage,
 )
@@ -38,7 +40,8 @@ FROM_STATE = (
         (rejected_records.RECORD_REJECTED, rejected_records.ORDER_REJECTED),
         rejected_records.findings,
     ),
-    StateFindings((isolation.DRIVER_FAILED,), isolation.driver_findings),
+    StateFindings((isolation.DRIVER_FAILED,), isolation_view.driver_findings),
+    StateFindings((driver_pause.DRIVERS_PAUSED,), driver_pause.findings),
     StateFindings(
         (agent_identity.NODE_NAME_TAKEN, agent_identity.AGENT_QUARANTINED), agent_identity.findings
     ),

@@ -190,6 +190,16 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.FromString,
                 _registered_method=True)
+        self.GetPolicy = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetPolicy',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetPolicyRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.PolicyReply.FromString,
+                _registered_method=True)
+        self.ListDrivers = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListDrivers',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListDriversRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListDriversReply.FromString,
+                _registered_method=True)
         self.Inject = channel.unary_unary(
                 '/everstep.admin.v1.Admin/Inject',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.InjectRequest.SerializeToString,
@@ -456,6 +466,21 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPolicy(self, request, context):
+        """How far automation may go for a node, a condition or the fleet, and by which rule; and what enforcing would have done.
+        NOT_FOUND for what is neither a node nor can be a condition.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDrivers(self, request, context):
+        """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Inject(self, request, context):
         """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
         node, FAILED_PRECONDITION for one that is not connected.
@@ -657,6 +682,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.SerializeToString,
+            ),
+            'GetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicy,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetPolicyRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.PolicyReply.SerializeToString,
+            ),
+            'ListDrivers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDrivers,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListDriversRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListDriversReply.SerializeToString,
             ),
             'Inject': grpc.unary_unary_rpc_method_handler(
                     servicer.Inject,
@@ -1527,6 +1562,60 @@ class Admin(object):
             '/everstep.admin.v1.Admin/Resume',
             everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetPolicy',
+            everstep__proto_dot_generated_dot_admin__pb2.GetPolicyRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.PolicyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDrivers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListDrivers',
+            everstep__proto_dot_generated_dot_admin__pb2.ListDriversRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ListDriversReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -124,6 +124,12 @@ class AdminStub:
     """Stop automation, for everything or for one node or job."""
     Resume: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]
     """Let automation go on."""
+    GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.PolicyReply]
+    """How far automation may go for a node, a condition or the fleet, and by which rule; and what enforcing would have done.
+    NOT_FOUND for what is neither a node nor can be a condition.
+    """
+    ListDrivers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListDriversRequest, _admin_pb2.ListDriversReply]
+    """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
     Inject: _grpc.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -234,6 +240,12 @@ class AdminAsyncStub(AdminStub):
     """Stop automation, for everything or for one node or job."""
     Resume: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]  # type: ignore[assignment]
     """Let automation go on."""
+    GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.PolicyReply]  # type: ignore[assignment]
+    """How far automation may go for a node, a condition or the fleet, and by which rule; and what enforcing would have done.
+    NOT_FOUND for what is neither a node nor can be a condition.
+    """
+    ListDrivers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListDriversRequest, _admin_pb2.ListDriversReply]  # type: ignore[assignment]
+    """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
     Inject: _aio.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]  # type: ignore[assignment]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -527,6 +539,24 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AutomationReply, _abc.Awaitable[_admin_pb2.AutomationReply]]:
         """Let automation go on."""
+
+    @_abc_1.abstractmethod
+    def GetPolicy(
+        self,
+        request: _admin_pb2.GetPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PolicyReply, _abc.Awaitable[_admin_pb2.PolicyReply]]:
+        """How far automation may go for a node, a condition or the fleet, and by which rule; and what enforcing would have done.
+        NOT_FOUND for what is neither a node nor can be a condition.
+        """
+
+    @_abc_1.abstractmethod
+    def ListDrivers(
+        self,
+        request: _admin_pb2.ListDriversRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListDriversReply, _abc.Awaitable[_admin_pb2.ListDriversReply]]:
+        """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
 
     @_abc_1.abstractmethod
     def Inject(

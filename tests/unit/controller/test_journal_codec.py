@@ -191,6 +191,8 @@ _THE_SAME = Settings(
     autonomous_restarts_max=2,
     stall_timeout_ns=9_000_000_000,
     hang_patience_ns=0,
+    domain_isolation_budget_ratio=1.0,
+    domain_isolations_per_hour_nodes=1_000_000,
 )
 
 

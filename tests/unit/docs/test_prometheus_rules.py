@@ -18,7 +18,7 @@ from everstep_controller.metrics.webhook_metrics import webhook_metrics
 ROOT = Path(__file__).resolve().parents[3]
 _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")
 _IN_RULES = re.compile(r"\beverstep_[a-z_]+")
-_COUNTS = Counts(0, 0, 0, 0, False, {}, 0, 0)
+_COUNTS = Counts(0, 0, 0, 0, False, {}, {}, 0, 0)
 
 
 def _of_controller() -> set[str]:

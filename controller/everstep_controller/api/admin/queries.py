@@ -1,11 +1,12 @@
 """Queries of the admin API: nodes, findings, incidents, jobs, ledgers, and reasons for states."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
+from everstep_controller.api.admin.drivers import DriverQueries
 from everstep_controller.api.admin.errors import (
     OrderRefusedError,
     UnknownNameError,
@@ -26,9 +27,10 @@ from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
 from everstep_controller.core.nodes import budgets, evidence_age
 from everstep_controller.core.nodes.claims import no_spare
-from everstep_controller.core.nodes.isolation import isolation_sentences
+from everstep_controller.core.nodes.isolation_view import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
 from everstep_controller.core.planned.swaps import slow_sentences, swap_plan
+from everstep_controller.drivers.worker import SchedulerReading
 from everstep_controller.inspection.inspector import Inspector
 from everstep_controller.journal.port import JournalReader, LedgerRow
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
@@ -62,12 +64,21 @@ class AdminSources:
     # Which ranks of a job that runs print steps; "": they tell them otherwise.
     printed: Callable[[JobRecord], str]
     webhooks: Webhooks
+    # What each scheduler said last, and how many calls of each driver have failed, by its name.
+    readings: Callable[[], Mapping[str, SchedulerReading]]
+    failed_calls: Callable[[], Mapping[str, int]]
 
 
 class Queries:
     """Questions about fleet, jobs and controller, a method each; they raise UnknownNameError."""
 
-    def __init__(self, sources: AdminSources, log: EventLog, snapshots: SnapshotOperations) -> None:
+    def __init__(
+        self,
+        sources: AdminSources,
+        log: EventLog,
+        snapshots: SnapshotOperations,
+        drivers: DriverQueries,
+    ) -> None:
         self._runtime = sources.runtime
         self._sessions = sources.sessions
         self._kernel = sources.kernel
@@ -77,6 +88,7 @@ class Queries:
         self._webhooks = sources.webhooks
         self._log = log
         self._snapshots = snapshots
+        self._drivers = drivers
         self._started_ns = sources.runtime.now_ns()
         self._one_sum = asyncio.Lock()
 
@@ -88,7 +100,9 @@ class Queries:
         """Return one node."""
         node = self._node(name)
         clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
-        return messages.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
+        detail = messages.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
+        detail.schedulers.extend(self._drivers.views_of(name))
+        return detail
 
     def findings(self, name: str) -> admin_pb2.ListFindingsReply:
         """Return open findings, of one node if one is named; the controller has some of its own."""
@@ -218,6 +232,7 @@ class Queries:
             started_ns=self._started_ns,
             budgets=budgets.summary(state),
             cluster_id=state.cluster_id,
+            drivers_paused=state.drivers_paused,
         )
 
     def _node(self, name: str) -> NodeRecord:

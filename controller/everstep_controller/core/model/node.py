@@ -16,6 +16,7 @@ from everstep_controller.core.model.agents import AgentIdentity
 from everstep_controller.core.model.hang import NodeHang
 from everstep_controller.core.model.incident import Strike
 from everstep_controller.core.model.injection import NodeInjections
+from everstep_controller.core.model.judged import JudgedIsolation
 from everstep_controller.core.model.node_liveness import NodeLiveness, StreamEnds
 from everstep_controller.core.model.pair_test import PairRecord
 
@@ -88,6 +89,9 @@ class Claim:
     draining: bool = False
     # It leaves soon, even if it cannot go on elsewhere.
     vacate: bool = False
+    # The condition for which automation claimed it; "" for other owners, and where none is the
+    # cause: nodes that are lost, and claims that a version before 2026-12 made.
+    condition: str = ""
 
 
 class FindingOwner(Enum):
@@ -222,6 +226,8 @@ class Isolation:
     # Which budget forbids it, and since when; empty where that is something else.
     held_back: str = ""
     held_back_ns: int = 0
+    # By condition, for what it is isolated or would be, if that were enforced.
+    judged: dict[str, JudgedIsolation] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

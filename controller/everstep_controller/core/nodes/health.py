@@ -468,7 +468,8 @@ def finding_sentence(finding: Finding) -> str:
 
 def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) -> None:
     failed = "" if report.passed else report.message or "its agent does not say why"
-    problem = failed or _fatal_finding(turn, node)
+    found = None if failed else _fatal_finding(turn, node)
+    problem = finding_sentence(found) if found is not None else failed
     node.health.checks_unanswered = 0
     if not problem:
         node.blame.reason, node.health.checks_failed = "", 0
@@ -485,7 +486,8 @@ def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) 
         if refused.by_budget:
             claims.unclaim(turn, node, AUTOMATION, refused.why)
     else:
-        lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
+        condition = found.condition if found is not None else CHECK_FAILED.name
+        lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem, condition)
     node.health.check_failed = failed
     turn.set_timer(f"{TimerKind.CHECK}/{node.name}", _recheck_ns(turn.state.settings, node))
     node.health.checks_failed += 1
@@ -507,7 +509,7 @@ def _ask_again(turn: Reconciliation, node: NodeRecord) -> None:
         record_unanswered(turn, node, f"{message}, {node.health.checks_unanswered} times")
 
 
-def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
+def _fatal_finding(turn: Turn, node: NodeRecord) -> Finding | None:
     """Return what a check does not show: an open finding that automation would act on."""
     for held in node.health.findings.values():
         finding = held.finding
@@ -515,8 +517,8 @@ def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
         if not fatal or _is_old(turn, node, held):
             continue
         if not claims.refusal(turn, node, finding.condition, finding.mode):
-            return finding_sentence(finding)
-    return ""
+            return finding
+    return None
 
 
 # A failed check is repeated after twice as long each time, so often; and so many checks that are
@@ -569,7 +571,8 @@ def _isolate_by(
             continue
         refusal = claims.refusal(turn, node, finding.condition, finding.mode)
         if refusal is None:
-            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, finding_sentence(finding))
+            reason = finding_sentence(finding)
+            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, reason, finding.condition)
             return True, None
         advice = advice or _Advice(finding_sentence(finding), "isolated", refusal)
     return False, advice
@@ -592,7 +595,7 @@ def _findings_that_count(state: State, node: NodeRecord) -> list[OpenFinding]:
         for held in node.health.findings.values()
         if held.counts_against_node
         and held.finding.severity is not Severity.INFO
-        and state.settings.mode_of(held.finding.condition, held.finding.mode) is not Mode.OBSERVE
+        and state.mode_of(node, held.finding.condition, held.finding.mode) is not Mode.OBSERVE
     ]
     return sorted(found, key=lambda held: held.finding.severity is not Severity.FATAL)
 
@@ -606,7 +609,7 @@ def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
     reason, node.blame.reason = node.blame.reason, ""
     node.blame.strikes.clear()
     node.blame.hangs.clear()
-    lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason)
+    lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason, RANKS_DIE.name)
     return None
 
 
