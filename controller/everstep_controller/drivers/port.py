@@ -18,11 +18,13 @@ class DriverContext:
     Each of its calls is cancelled after ``call_timeout_s``: what it waits for itself is less.
     ``nodes`` returns the nodes that are its own, by their groups; it is asked about no others.
     ``cluster_id`` returns what tells this cluster's marks at a scheduler from those of another.
+    ``launching`` returns the nodes on which jobs of Everstep have launchers.
     """
 
     call_timeout_s: float
     nodes: Callable[[], Collection[str]] = frozenset
     cluster_id: Callable[[], str] = str
+    launching: Callable[[], Collection[str]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)
