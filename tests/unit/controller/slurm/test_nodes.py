@@ -119,7 +119,7 @@ def test_half_an_answer_is_refused_or_is_of_whole_nodes(version: str) -> None:
 
 @pytest.mark.parametrize("text", ["<html>502</html>", "n1 idle\n", "slurm_load_partitions: no"])
 def test_rubbish_is_refused(text: str) -> None:
-    with pytest.raises(DriverError, match="cut short or is not one: .* type 'sinfo -N'"):
+    with pytest.raises(DriverError, match=r"cut short or is not one: .* type 'sinfo -N'"):
         decode_sinfo(text, SEPARATOR)
 
 
