@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import pwd
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,7 +42,7 @@ _MISSING = (
     "runs, or name their folder in drivers.slurm.bin_folder"
 )
 _RIGHTS = (
-    "slurmctld does not let {who} drain nodes ({said}); type 'sacctmgr modify user {name} set "
+    "slurmctld does not let {name} drain nodes ({said}); type 'sacctmgr modify user {name} set "
     "adminlevel=Administrator' (Operator is not enough), or name the file of a token of SlurmUser "
     "in drivers.slurm.jwt_file; docs/slurm.md has both"
 )
@@ -164,8 +165,7 @@ def failure_sentence(program: str, done: FinishedProgram) -> str:
     lines = [line for line in done.errors.strip().splitlines() if line.strip()]
     said = printable(lines[-1])[:_SHOWN_MAX] if lines else f"exit code {done.code}"
     if is_denied(done.errors):
-        name = os.environ.get("USER") or f"uid {os.geteuid()}"
-        return _RIGHTS.format(who=f"{name} (uid {os.geteuid()})", name=name, said=said)
+        return _RIGHTS.format(name=_user_name(), said=said)
     if is_away(done.errors):
         return f"slurmctld does not answer: {said}; type 'scontrol ping' where the controller runs"
     if "munge" in done.errors.lower():
@@ -173,6 +173,14 @@ def failure_sentence(program: str, done: FinishedProgram) -> str:
             f"{program} fails at munge: {said}; type 'munge -n | unmunge' where the controller runs"
         )
     return f"{program} failed: {said}; type '{program}' where the controller runs"
+
+
+def _user_name() -> str:
+    """Return who slurmctld takes the controller for, where munge tells it."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"
 
 
 def _at(cluster: str, *words: str) -> tuple[str, ...]:
