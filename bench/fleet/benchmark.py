@@ -1,4 +1,4 @@
-"""Fleet at a scheduler: isolations through a real slurmctld that knows 2,000 nodes, and its readings.
+"""Fleet at a scheduler: isolations through a real slurmctld of 2,000 nodes, and readings of it.
 
 The controller is the product's with its journal in SQLite; its nodes are events, without agents. By
 hand is what one scontrol takes for the same commands, on its standard input. The part of events

@@ -160,7 +160,7 @@ def _fatal(message: str) -> Finding:
         severity=Severity.FATAL,
         message=message,
         evidence="NVRM: Xid 79",
-        suggested_action=SuggestedAction.ISOLATE,
+        suggested_action=SuggestedAction.REPAIR_HARDWARE,
         rule="the Xid table",
     )
 

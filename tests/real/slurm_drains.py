@@ -3,13 +3,14 @@
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_cli.demo.processes import OwnedProcesses
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers
 from everstep_controller.drivers.port import IsolationDriver
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
+from real.daemons import eventually
 from real.slurm_cluster import SlurmCluster, running_cluster
 
 CLUSTER_ID = "cluster-1"
@@ -27,9 +28,11 @@ class Drains:
         """Return its slurm.conf."""
         return self.slurm.folder / "slurm.conf"
 
-    def driver(self, launching: Sequence[str] = (), **settings: object) -> IsolationDriver:
+    def driver(
+        self, settings: SlurmDriverConfig | None = None, launching: Sequence[str] = ()
+    ) -> IsolationDriver:
         """Return the driver of a controller with these settings."""
-        slurm = SlurmDriverConfig(enabled=True, conf=self.conf, **settings)  # type: ignore[arg-type]
+        slurm = replace(settings or SlurmDriverConfig(), enabled=True, conf=self.conf)
         return configured_drivers(
             DriversConfig(slurm=slurm, call_timeout_s=60.0),
             lambda _: {},
@@ -38,9 +41,9 @@ class Drains:
         )["slurm"]
 
     def update(self, node: str, *words: str) -> None:
-        """Type an update of a node; it is expected to succeed."""
-        done = self.slurm.run("scontrol", "update", f"nodename={node}", *words)
-        assert done.returncode == 0, done.stderr
+        """Type an update of a node until it succeeds: none is resumed that is UNKNOWN still."""
+        line = ("scontrol", "update", f"nodename={node}", *words)
+        eventually(lambda: self.slurm.run(*line).returncode == 0 or None, what=" ".join(line))
 
     def node(self, name: str) -> tuple[str, str]:
         """Return the states and the reason of a node, as people see them."""

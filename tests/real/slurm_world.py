@@ -173,7 +173,7 @@ class World:
             and ("somebody freed" in why.answer) == model.overridden
         )
 
-    async def _asked(self, call: Callable[[admin_pb2_grpc.AdminStub], Awaitable[T]]) -> T:
+    async def _asked(self, call: Callable[["admin_pb2_grpc.AdminAsyncStub"], Awaitable[T]]) -> T:
         assert self.controller is not None
         async with admin_channel(self.controller.port) as channel:
             return await call(admin_pb2_grpc.AdminStub(channel))

@@ -11,6 +11,7 @@ import pytest
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.port import Applied, DriverError
+from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 from everstep_controller.drivers.slurm.names import NoteField
 from everstep_controller.drivers.slurm.reasons import allowed_text, drain_reason
 from real.daemons import eventually
@@ -23,6 +24,7 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(missing()), reason=missi
 
 _NODES = [f"node{number}" for number in range(1, 7)]
 _OWNERS = ("automation",)
+_NOTED = SlurmDriverConfig(note_field=NoteField.COMMENT)
 
 
 def _wanted(node: str, text: str = "GPU 3 fell off the bus") -> WantedIsolation:
@@ -46,8 +48,10 @@ def drains(cluster: Drains) -> Iterator[Drains]:
         cluster.slurm.run("scontrol", "update", f"nodename={name}", "state=resume")
 
 
-def _apply(drains: Drains, *wanted: WantedIsolation, **settings: object) -> Applied:
-    return asyncio.run(drains.driver(**settings).apply(wanted))
+def _apply(
+    drains: Drains, *wanted: WantedIsolation, settings: SlurmDriverConfig | None = None
+) -> Applied:
+    return asyncio.run(drains.driver(settings).apply(wanted))
 
 
 def test_a_claim_is_a_drain_and_its_end_clears_it(drains: Drains) -> None:
@@ -115,14 +119,14 @@ def test_a_node_of_no_partition_is_drained_and_one_that_is_not_there_is_none_of_
 def test_a_note_tells_programs_of_the_claim_and_leaves_that_of_others(drains: Drains) -> None:
     drains.update("node2", "comment=rack7")
     wanted = [_wanted("node1"), _wanted("node2"), _wanted("node3", "another")]
-    _apply(drains, *wanted, note_field=NoteField.COMMENT)
+    _apply(drains, *wanted, settings=_NOTED)
 
     def comments() -> list[str]:
         shown = drains.slurm.run("sinfo", "-h", "-N", "-n", "node[1-3]", "-O", "Comment:0")
         return shown.stdout.split()
 
     assert comments() == ["everstep:automation:XidFatal", "rack7", "everstep:automation:XidFatal"]
-    _apply(drains, *(WantedIsolation(name) for name in _NODES[:3]), note_field=NoteField.COMMENT)
+    _apply(drains, *(WantedIsolation(name) for name in _NODES[:3]), settings=_NOTED)
     assert comments() == ["(null)", "rack7", "(null)"]
 
 
@@ -196,7 +200,7 @@ def test_jobs_stay_unless_the_policy_requeues_those_that_allow_it(drains: Drains
     assert states() == running
 
     async def two_readings() -> None:
-        driver = drains.driver(launching=["node3"], requeue=True)
+        driver = drains.driver(SlurmDriverConfig(requeue=True), ["node3"])
         await driver.read()
         assert states() == running
         await driver.read()
@@ -210,4 +214,4 @@ def test_jobs_stay_unless_the_policy_requeues_those_that_allow_it(drains: Drains
 
 def test_a_cluster_that_is_not_known_is_told_by_its_name(drains: Drains) -> None:
     with pytest.raises(DriverError, match=r"scontrol failed: .*elsewhere"):
-        asyncio.run(drains.driver(clusters=("elsewhere",)).read())
+        asyncio.run(drains.driver(SlurmDriverConfig(clusters=("elsewhere",))).read())

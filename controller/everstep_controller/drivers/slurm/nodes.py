@@ -70,8 +70,9 @@ class SlurmNode:
 
     def hold(self, cluster_id: str) -> Hold | None:
         """Return who keeps work off it; None for nobody."""
-        ours = is_ours(self.reason, cluster_id)
-        if ours and "DRAIN" in self.states and "FAIL" not in self.states:
+        # A node in FAIL is somebody's; Slurm refuses to undrain one that registered wrongly.
+        alone = "DRAIN" in self.states and self.states.isdisjoint(("FAIL", "INVALID_REG"))
+        if alone and is_ours(self.reason, cluster_id):
             return Hold(self.reason, ours=True)
         said = next((_WITHHOLDS[flag] for flag in _WITHHOLDS if flag in self.states), "")
         if said:

@@ -69,6 +69,7 @@ def test_another_claim_changes_the_reason() -> None:
         ("DOWN+NOT_RESPONDING", "ann: PSU"),
         ("IDLE+MAINTENANCE", ""),
         ("IDLE+DRAIN+FAIL", _REASON),
+        ("IDLE+DRAIN+INVALID_REG", _REASON),
     ],
 )
 @pytest.mark.parametrize("wanted", [_XID, _FREE])
@@ -159,7 +160,7 @@ def test_a_node_is_known_by_the_name_that_is_chosen() -> None:
     nodes = [node("IDLE", name="a"), node("IDLE", name="b")]
     assert set(by_our_names(nodes, NodeNames.NAME)[0]) == {"a", "b"}
     assert set(by_our_names(nodes, NodeNames.HOSTNAME)[0]) == {"a-host", "b-host"}
-    assert by_our_names(nodes, NodeNames.ADDRESS) == ({}, {"10.0.0.1"})
+    assert by_our_names(nodes, NodeNames.ADDRESS) == ({}, frozenset({"10.0.0.1"}))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +182,8 @@ def test_lists_of_slurm_are_expanded(hosts: str, names: Sequence[str]) -> None:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_jobs_on_nodes_are_read_in_every_version(version: str) -> None:
     (job,) = decode_squeue((RECORDED / version / "squeue.txt").read_text(), SEPARATOR)
-    assert (job.state, job.nodes) == ("RUNNING", {"n3"})
+    assert job.state == "RUNNING"
+    assert job.nodes == frozenset({"n3"})
     shown = (RECORDED / version / "job.txt").read_text()
     assert may_be_requeued(shown, job.number)
     assert not may_be_requeued(shown, "77")
