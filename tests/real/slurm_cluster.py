@@ -128,11 +128,23 @@ class SlurmCluster:
 
     def restart_controller(self) -> None:
         """Restart slurmctld, which keeps its state; return when it answers."""
+        self.stop_controller()
+        self.start_controller()
+        eventually(lambda: self.run("scontrol", "ping").returncode == 0 or None)
+
+    def stop_controller(self) -> None:
+        """End slurmctld, which saves its state."""
         before = self.daemons.pop("slurmctld").process
         before.send_signal(signal.SIGTERM)
         before.wait(60)
+
+    def start_controller(self) -> None:
+        """Start slurmctld with the state that was saved."""
         self._start("slurmctld", "slurmctld", "-D")
-        eventually(lambda: self.run("scontrol", "ping").returncode == 0 or None)
+
+    def start_node(self, node: str) -> None:
+        """Start the slurmd of a node that was lost."""
+        self._start(node, "slurmd", "-D", "-N", node)
 
     def lose(self, node: str) -> None:
         """Kill all that Slurm and its jobs run on a node, as when its power fails."""

@@ -41,9 +41,17 @@ class Drains:
         )["slurm"]
 
     def update(self, node: str, *words: str) -> None:
-        """Type an update of a node until it succeeds: none is resumed that is UNKNOWN still."""
-        line = ("scontrol", "update", f"nodename={node}", *words)
-        eventually(lambda: self.slurm.run(*line).returncode == 0 or None, what=" ".join(line))
+        """Type an update of a node until something has come of it.
+
+        slurmctld clears the drain of a node that is UNKNOWN, just after its start, and says that
+        the update was invalid.
+        """
+        before, line = self.node(node), ("scontrol", "update", f"nodename={node}", *words)
+
+        def done() -> bool | None:
+            return self.slurm.run(*line).returncode == 0 or self.node(node) != before or None
+
+        eventually(done, what=" ".join(line))
 
     def node(self, name: str) -> tuple[str, str]:
         """Return the states and the reason of a node, as people see them."""

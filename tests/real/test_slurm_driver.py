@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
-from everstep_controller.drivers.port import Applied, DriverError
+from everstep_controller.drivers.port import Applied, DriverError, DriverView
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 from everstep_controller.drivers.slurm.names import NoteField
 from everstep_controller.drivers.slurm.reasons import allowed_text, drain_reason
@@ -215,3 +215,36 @@ def test_jobs_stay_unless_the_policy_requeues_those_that_allow_it(drains: Drains
 def test_a_cluster_that_is_not_known_is_told_by_its_name(drains: Drains) -> None:
     with pytest.raises(DriverError, match=r"scontrol failed: .*elsewhere"):
         asyncio.run(drains.driver(SlurmDriverConfig(clusters=("elsewhere",))).read())
+
+
+@pytest.mark.timeout(300)
+def test_a_slurmctld_that_is_replaced_during_a_call_is_no_failure(drains: Drains) -> None:
+    _apply(drains, _wanted("node1"))
+    drains.slurm.stop_controller()
+
+    async def scenario() -> DriverView:
+        reading = asyncio.create_task(drains.driver().read())
+        await asyncio.sleep(3.0)
+        assert not reading.done()
+        drains.slurm.start_controller()
+        return await reading
+
+    view = asyncio.run(scenario())
+    assert view.holds == {"node1": Hold(drain_reason(_wanted("node1"), CLUSTER_ID), ours=True)}
+
+
+@pytest.mark.timeout(300)
+def test_a_dead_node_is_drained_and_is_in_service_again_once_it_is_released_and_answers(
+    drains: Drains,
+) -> None:
+    drains.slurm.lose("node5")
+    eventually(lambda: drains.node("node5")[0] == "down+not_responding" or None, 90.0)
+    assert "node5" in asyncio.run(drains.driver().read()).down
+    assert asyncio.run(drains.driver().read()).holds == {}
+    now = _apply(drains, _wanted("node5")).now["node5"]
+    assert now is not None
+    assert now.ours
+    assert _apply(drains, WantedIsolation("node5")).now == {"node5": None}
+    assert drains.node("node5") == ("down+not_responding", "Not responding")
+    drains.slurm.start_node("node5")
+    eventually(lambda: drains.node("node5")[0] == "idle" or None, 90.0)

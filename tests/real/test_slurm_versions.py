@@ -56,6 +56,7 @@ def test_it_drains_reads_and_releases_and_leaves_the_drains_of_others(
         assert freed.now == {"n1": None, "n2": None, "n3": foreign}
 
     asyncio.run(scenario())
-    eventually(lambda: slurm.node("n1") == ("idle", "none") or None)
+    # Without slurmdbd, 24.11 keeps the reason of a node that is drained no more.
+    eventually(lambda: slurm.node("n1")[0] == "idle" or None)
     assert slurm.node("n3")[1] == "ann: cables"
     assert slurm.node("n4")[0] == "idle"
