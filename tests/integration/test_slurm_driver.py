@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from everstep_controller.core.model.isolation import WantedIsolation
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers
 from everstep_controller.drivers.port import DriverError, IsolationDriver
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
+from fakes.waits import wait_until
 
 _XID = WantedIsolation("n1", ("automation",), "automation: GPU 3 fell off", "XidFatal")
 _ALLOWED = 'echo "slurm_update error: Invalid node name specified" >&2; exit 1'
@@ -107,7 +107,7 @@ def test_a_program_that_hangs_is_ended_with_its_children(site: Site) -> None:
         "no answer of sinfo within the call's 2 s; type 'scontrol ping' where the controller runs"
     )
     for pid in map(int, pids.read_text().split()):
-        asyncio.run(asyncio.wait_for(_until(partial(_is_gone, pid)), 20))
+        wait_until(partial(_is_gone, pid), 20.0)
 
 
 def test_a_slurmctld_that_is_away_for_a_moment_is_no_failure(site: Site) -> None:
@@ -168,11 +168,6 @@ def test_it_asks_for_nothing_that_is_so_or_is_withheld_by_others(site: Site) -> 
     applied = asyncio.run(site.driver().apply(wanted))
     assert "scontrol" not in site.asked.read_text()
     assert applied.now["n1"] is None
-
-
-async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  nobody tells of what another process does
-        await asyncio.sleep(0.01)
 
 
 def _is_gone(pid: int) -> bool:

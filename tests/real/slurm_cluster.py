@@ -14,7 +14,7 @@ from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child, OwnedProcesses
 from everstep_cli.demo.reaper import Identity
 from fakes.ports import reserved_port
-from real.daemons import eventually
+from fakes.waits import wait_until
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 _PACKAGES = "munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins"
@@ -105,7 +105,7 @@ class SlurmCluster:
             self._start(node, "slurmd", "-D", "-N", node)
         # Nodes of more lines have no slurmd.
         idle = dict.fromkeys(self.ports, "idle").items()
-        eventually(lambda: self.states().items() >= idle or None)
+        wait_until(lambda: self.states().items() >= idle)
 
     def states(self) -> dict[str, str]:
         """Return what Slurm thinks of each node."""
@@ -130,7 +130,7 @@ class SlurmCluster:
         """Restart slurmctld, which keeps its state; return when it answers."""
         self.stop_controller()
         self.start_controller()
-        eventually(lambda: self.run("scontrol", "ping").returncode == 0 or None)
+        wait_until(lambda: self.run("scontrol", "ping").returncode == 0)
 
     def stop_controller(self) -> None:
         """End slurmctld, which saves its state."""
@@ -186,7 +186,7 @@ class SlurmCluster:
         files = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = [f"--{name}={self.folder}/munge.{end}" for name, end in files.items()]
         self._start("munged", "munged", "--foreground", "--force", f"--key-file={key}", *options)
-        eventually(lambda: (self.folder / "munge.sock").exists() or None)
+        wait_until(lambda: (self.folder / "munge.sock").exists())
 
     def _start(self, name: str, *command: str) -> None:
         # Step daemons inherit the folder; nothing else tells whose they are.

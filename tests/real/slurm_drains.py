@@ -10,7 +10,7 @@ from everstep_cli.demo.processes import OwnedProcesses
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers
 from everstep_controller.drivers.port import IsolationDriver
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
-from real.daemons import eventually
+from fakes.waits import wait_until
 from real.slurm_cluster import SlurmCluster, running_cluster
 
 CLUSTER_ID = "cluster-1"
@@ -48,10 +48,10 @@ class Drains:
         """
         before, line = self.node(node), ("scontrol", "update", f"nodename={node}", *words)
 
-        def done() -> bool | None:
-            return self.slurm.run(*line).returncode == 0 or self.node(node) != before or None
+        def done() -> bool:
+            return self.slurm.run(*line).returncode == 0 or self.node(node) != before
 
-        eventually(done, what=" ".join(line))
+        wait_until(done, what=" ".join(line))
 
     def node(self, name: str) -> tuple[str, str]:
         """Return the states and the reason of a node, as people see them."""

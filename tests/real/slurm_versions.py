@@ -12,7 +12,8 @@ from pathlib import Path
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers
 from everstep_controller.drivers.port import IsolationDriver
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
-from real.daemons import eventually, free_port
+from fakes.waits import wait_until
+from real.daemons import free_port
 from real.slurm_drains import CLUSTER_ID
 
 # By the version of Slurm that they had in 2026-11. Their releases are moving targets.
@@ -143,12 +144,12 @@ def _start(root: Path) -> None:
             timeout=120,
         )
 
-    def idle() -> bool | None:
+    def idle() -> bool:
         asked = _within(root, "sinfo", "-h", "-p", "all", "-t", "idle", "-o", "%D%t")
         done = subprocess.run(asked, capture_output=True, text=True, check=False)
-        return done.stdout.strip() == f"{len(NODES)}idle" or None
+        return done.stdout.strip() == f"{len(NODES)}idle"
 
-    eventually(idle, 120.0, "no idle nodes")
+    wait_until(idle, 120.0, "no idle nodes")
 
 
 def _stop(root: Path) -> None:

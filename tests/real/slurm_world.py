@@ -18,6 +18,7 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import ControllerProcess, start_controller
 from fakes.local_secret import admin_channel
+from fakes.waits import eventually
 from real.slurm_drains import Drains
 
 _PATIENCE_S = 120
@@ -150,10 +151,12 @@ class World:
     async def settled(self, name: str) -> None:
         """Return when a node is as its model says, at Slurm and in the controller."""
         model = self.nodes[name]
-        async with asyncio.timeout(_PATIENCE_S):
-            while not (self._is_at_slurm(name, model) and await self._is_known(name, model)):
-                assert not model.theirs or self.drains.node(name)[1] == model.theirs, self.told
-                await asyncio.sleep(0.1)
+
+        async def is_settled() -> bool:
+            assert not model.theirs or self.drains.node(name)[1] == model.theirs, self.told
+            return self._is_at_slurm(name, model) and await self._is_known(name, model)
+
+        await eventually(is_settled, _PATIENCE_S, f"a settled {name}")
 
     def _is_at_slurm(self, name: str, model: NodeModel) -> bool:
         state, reason = self.drains.node(name)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.waits import wait_until
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot, enable, program
-from real.daemons import eventually
 from real.sandbox import denies_containers
 from real.slurm_cluster import missing
 
@@ -110,7 +110,7 @@ def _install_slurm(box: Box) -> None:
     box.install("test-slurmctld.service", _SLURMCTLD)
     enable(box, [])
     box.run("systemctl", "start", "test-munged.service", "test-slurmctld.service")
-    eventually(lambda: box.run("sinfo", "-h", check=False) or None, 60.0, "no slurmctld")
+    wait_until(lambda: box.run("sinfo", "-h", check=False), 60.0, "no slurmctld")
 
 
 @pytest.mark.timeout(600)
@@ -118,16 +118,16 @@ def test_the_sandbox_lets_slurms_programs_drain_and_release(box: Box) -> None:
     def reason() -> str:
         return box.run("sinfo", "-h", "-N", "-n", _NODE, "-t", "drain", "-o", "%E", check=False)
 
-    def known() -> bool | None:
-        return _NODE in box.run("/opt/everstep/bin/everstep", "nodes", check=False) or None
+    def known() -> bool:
+        return _NODE in box.run("/opt/everstep/bin/everstep", "nodes", check=False)
 
     try:
-        eventually(known, 120.0, "no node")
+        wait_until(known, 120.0, "no node")
         box.run("/opt/everstep/bin/everstep", "isolate", _NODE, "--reason", "a fan")
-        said = eventually(lambda: reason() or None, 60.0, "no drain")
+        said = wait_until(lambda: reason(), 60.0, "no drain")
         assert said.startswith("everstep: operator operator: ")
         assert "a fan; everstep why NODE #" in said
         box.run("/opt/everstep/bin/everstep", "release", _NODE)
-        eventually(lambda: not reason() or None, 60.0, "drained")
+        wait_until(lambda: not reason(), 60.0, "drained")
     finally:
         print(box.run("journalctl", "--no-pager", "--lines=60", check=False))

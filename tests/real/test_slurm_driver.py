@@ -3,7 +3,9 @@
 import asyncio
 import random
 import re
+import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from functools import partial
 
@@ -14,11 +16,14 @@ from everstep_controller.drivers.port import Applied, DriverError, DriverView
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 from everstep_controller.drivers.slurm.names import NoteField
 from everstep_controller.drivers.slurm.reasons import allowed_text, drain_reason
-from real.daemons import eventually
+from fakes.waits import wait_until
+from real import unit_filter
+from real.booted_box import REPOSITORY
 from real.ordinary_user import User, import_path, python_for_all
 from real.ordinary_user import missing as no_user
 from real.slurm_cluster import missing
 from real.slurm_drains import CLUSTER_ID, Drains, running_drains
+from real.unit_filter import allowed_calls, numbers_of
 
 pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(missing()), reason=missing())]
 
@@ -41,7 +46,7 @@ def cluster() -> Iterator[Drains]:
 @pytest.fixture
 def drains(cluster: Drains) -> Iterator[Drains]:
     # A node that is drained no more does not respond for a moment.
-    eventually(lambda: cluster.slurm.states() == dict.fromkeys(_NODES, "idle") or None)
+    wait_until(lambda: cluster.slurm.states() == dict.fromkeys(_NODES, "idle"))
     yield cluster
     for name in [*_NODES, "apart"]:
         cluster.slurm.run("scontrol", "update", f"nodename={name}", "comment=")
@@ -180,6 +185,41 @@ def test_a_user_without_rights_is_told_what_to_type(drains: Drains) -> None:
     assert "node1" in printed()
 
 
+_APPLY = """\
+import asyncio, sys
+from pathlib import Path
+from everstep_controller.core.model.isolation import WantedIsolation
+from everstep_controller.drivers.port import DriverContext
+from everstep_controller.drivers.slurm.config import SlurmDriverConfig
+
+async def main():
+    slurm = SlurmDriverConfig(enabled=True, conf=Path(sys.argv[1]))
+    driver = slurm.driver(DriverContext(60.0))
+    await driver.read()
+    wanted = [WantedIsolation(name, ("operator",), f"operator: {name}") for name in sys.argv[2:]]
+    print((await driver.apply(wanted)).now.keys() == set(sys.argv[2:]))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (apt)")
+def test_slurms_programs_need_no_call_that_the_shipped_unit_forbids(drains: Drains) -> None:
+    numbers = numbers_of(allowed_calls([REPOSITORY / "systemd/everstep-controller.service"]))
+    filtered = [sys.executable, unit_filter.__file__, ",".join(map(str, numbers))]
+    names = _NODES[:3]
+    done = subprocess.run(
+        [*filtered, sys.executable, "-c", _APPLY, str(drains.conf), *names],
+        env={"PYTHONPATH": ":".join(filter(None, sys.path)), **drains.slurm.environ},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "True\n", done.stderr
+    assert all(drains.node(name)[1].startswith("everstep: operator") for name in names)
+
+
 @pytest.mark.timeout(120)
 def test_jobs_stay_unless_the_policy_requeues_those_that_allow_it(drains: Drains) -> None:
     submit = partial(drains.slurm.run, "sbatch", "--parsable", "-o", "/dev/null", "-N1")
@@ -192,7 +232,7 @@ def test_jobs_stay_unless_the_policy_requeues_those_that_allow_it(drains: Drains
         return dict(line.split() for line in lines)
 
     running = dict.fromkeys((yes, no, own), "RUNNING")
-    eventually(lambda: states() == running or None)
+    wait_until(lambda: states() == running)
     nodes = _NODES[:3]
     _apply(drains, *(_wanted(name) for name in nodes))
     view = asyncio.run(drains.driver().read())
@@ -206,10 +246,10 @@ def test_jobs_stay_unless_the_policy_requeues_those_that_allow_it(drains: Drains
         await driver.read()
 
     asyncio.run(two_readings())
-    eventually(lambda: states()[yes] != "RUNNING" or None)
+    wait_until(lambda: states()[yes] != "RUNNING")
     assert (states()[no], states()[own]) == ("RUNNING", "RUNNING")
     drains.slurm.run("scancel", yes, no, own)
-    eventually(lambda: not states() or None, 60)
+    wait_until(lambda: not states(), 60)
 
 
 def test_a_cluster_that_is_not_known_is_told_by_its_name(drains: Drains) -> None:
@@ -238,7 +278,7 @@ def test_a_dead_node_is_drained_and_is_in_service_again_once_it_is_released_and_
     drains: Drains,
 ) -> None:
     drains.slurm.lose("node5")
-    eventually(lambda: drains.node("node5")[0] == "down+not_responding" or None, 90.0)
+    wait_until(lambda: drains.node("node5")[0] == "down+not_responding", 90.0)
     assert "node5" in asyncio.run(drains.driver().read()).down
     assert asyncio.run(drains.driver().read()).holds == {}
     now = _apply(drains, _wanted("node5")).now["node5"]
@@ -247,4 +287,4 @@ def test_a_dead_node_is_drained_and_is_in_service_again_once_it_is_released_and_
     assert _apply(drains, WantedIsolation("node5")).now == {"node5": None}
     assert drains.node("node5") == ("down+not_responding", "Not responding")
     drains.slurm.start_node("node5")
-    eventually(lambda: drains.node("node5")[0] == "idle" or None, 90.0)
+    wait_until(lambda: drains.node("node5")[0] == "idle", 90.0)

@@ -7,7 +7,7 @@ import pytest
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.slurm.reasons import drain_reason
-from real.daemons import eventually
+from fakes.waits import wait_until
 from real.slurm_drains import CLUSTER_ID
 from real.slurm_versions import SUITES, VersionedSlurm, missing, running_version
 
@@ -57,6 +57,6 @@ def test_it_drains_reads_and_releases_and_leaves_the_drains_of_others(
 
     asyncio.run(scenario())
     # Without slurmdbd, 24.11 keeps the reason of a node that is drained no more.
-    eventually(lambda: slurm.node("n1")[0] == "idle" or None)
+    wait_until(lambda: slurm.node("n1")[0] == "idle")
     assert slurm.node("n3")[1] == "ann: cables"
     assert slurm.node("n4")[0] == "idle"
