@@ -100,7 +100,7 @@ def running_version(version: str) -> Iterator[VersionedSlurm]:
         for name in ("proc", "sys", "dev"):
             subprocess.run(["mount", "--rbind", f"/{name}", root / name], check=True)
             subprocess.run(["mount", "--make-rslave", root / name], check=True)
-            stack.callback(subprocess.run, ["umount", "--recursive", "--lazy", root / name])
+            stack.callback(_unmount, root / name)
         shutil.rmtree(root / "s", ignore_errors=True)
         _configure(root)
         stack.callback(_stop, root)
@@ -113,6 +113,10 @@ def _make(root: Path, suite: str) -> None:
     late = 'Acquire::Check-Valid-Until "false"'
     command = ["mmdebstrap", f"--aptopt={late}", "--variant=minbase", f"--include={_PACKAGES}"]
     subprocess.run([*command, suite, str(root), _MIRROR], check=True, capture_output=True)
+
+
+def _unmount(path: Path) -> None:
+    subprocess.run(["umount", "--recursive", "--lazy", path], check=False)
 
 
 def _configure(root: Path) -> None:

@@ -34,7 +34,7 @@ class NodeModel:
     claimed: bool = False
     # The reason with which somebody drained it; empty: nobody has.
     theirs: str = ""
-    # Somebody freed it in spite of the claim, which is not made good for.
+    # Somebody freed it in spite of the claim: it is not drained again before the next claim.
     overridden: bool = False
 
     @property
@@ -102,7 +102,6 @@ class World:
         model = self.nodes[name]
         if not model.theirs:
             model.theirs = f"bob: ticket {self.rng.randrange(10**6)}"
-            model.overridden = False
             self.drains.update(name, "state=drain", f"reason={model.theirs}")
             self.told.append(f"bob drains {name}")
 
@@ -111,7 +110,7 @@ class World:
         await self.settled(name)
         model = self.nodes[name]
         if model.theirs or model.is_ours:
-            model.overridden = model.is_ours
+            model.overridden = model.overridden or model.is_ours
             model.theirs = ""
             self.drains.update(name, "state=resume")
             self.changes += model.is_ours

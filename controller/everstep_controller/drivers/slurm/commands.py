@@ -130,10 +130,17 @@ class SlurmCommands:
         """Run a program; once more, and again, while slurmctld is away for a moment."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + min(_PATIENCE_S, self._timeout_s * 2 / 3)
+        away: FinishedProgram | None = None
         while True:
-            done = await self._once(program, words)
+            try:
+                done = await self._once(program, words)
+            except DriverError:
+                if away is None:
+                    raise
+                return away  # what it said first tells more than that it hangs at last
             if not done.code or not is_away(done.errors) or loop.time() > until_s:
                 return done
+            away = done
             await asyncio.sleep(_AGAIN_S)
 
     async def _once(self, program: str, words: Sequence[str], lines: str = "") -> FinishedProgram:
