@@ -37,7 +37,7 @@ class SlurmSite:
     @property
     def drivers(self) -> DriversConfig:
         """Return the configuration of drivers that drain there."""
-        slurm = SlurmDriverConfig(enabled=True, conf=self.slurm.folder / "slurm.conf")
+        slurm = SlurmDriverConfig(enabled=True, conf_file=self.slurm.folder / "slurm.conf")
         return DriversConfig(slurm=slurm, call_timeout_s=CALL_TIMEOUT_S)
 
     def drained(self) -> dict[str, str]:

@@ -32,7 +32,7 @@ class Drains:
         self, settings: SlurmDriverConfig | None = None, launching: Sequence[str] = ()
     ) -> IsolationDriver:
         """Return the driver of a controller with these settings."""
-        slurm = replace(settings or SlurmDriverConfig(), enabled=True, conf=self.conf)
+        slurm = replace(settings or SlurmDriverConfig(), enabled=True, conf_file=self.conf)
         return configured_drivers(
             DriversConfig(slurm=slurm, call_timeout_s=60.0),
             lambda _: {},

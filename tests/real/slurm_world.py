@@ -131,7 +131,7 @@ class World:
         """Start the controller, and connect an agent of each node."""
         tables = (
             "[drivers]\nread_interval_s = 0.3\n[drivers.slurm]\nenabled = true\n"
-            f'conf = "{self.drains.conf}"\n'
+            f'conf_file = "{self.drains.conf}"\n'
         )
         self.controller = await asyncio.to_thread(start_controller, self.folder, tables=tables)
         first = not self.agents

@@ -46,7 +46,7 @@ _DRIVER = """\
 read_interval_s = 1.0
 [drivers.slurm]
 enabled = true
-conf = "{folder}/slurm/slurm.conf"
+conf_file = "{folder}/slurm/slurm.conf"
 """
 _HEALTH = ("HealthCheckProgram={folder}/health", "HealthCheckInterval=2")
 

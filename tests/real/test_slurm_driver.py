@@ -161,7 +161,7 @@ from everstep_controller.drivers.port import DriverContext, DriverError
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 
 try:
-    driver = SlurmDriverConfig(enabled=True, conf=Path(sys.argv[1])).driver(DriverContext(30.0))
+    driver = SlurmDriverConfig(enabled=True, conf_file=Path(sys.argv[1])).driver(DriverContext(30.0))
     print(sorted(asyncio.run(driver.read()).nodes))
 except DriverError as error:
     print(error)
@@ -193,7 +193,7 @@ from everstep_controller.drivers.port import DriverContext
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 
 async def main():
-    slurm = SlurmDriverConfig(enabled=True, conf=Path(sys.argv[1]))
+    slurm = SlurmDriverConfig(enabled=True, conf_file=Path(sys.argv[1]))
     driver = slurm.driver(DriverContext(60.0))
     await driver.read()
     wanted = [WantedIsolation(name, ("operator",), f"operator: {name}") for name in sys.argv[2:]]

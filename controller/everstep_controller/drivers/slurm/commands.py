@@ -53,7 +53,7 @@ class SlurmAccess:
     """Where Slurm's programs and its configuration are, and by what slurmctld knows the driver."""
 
     bin_folder: Path
-    conf: Path
+    conf_file: Path
     jwt_file: CredentialFile | None
 
     def program(self, name: str) -> str:
@@ -69,8 +69,8 @@ class SlurmAccess:
         kept = {"PATH", "HOME", "USER", "LOGNAME", "SLURM_CONF", "LD_LIBRARY_PATH"}
         found = {key: value for key, value in os.environ.items() if key in kept}
         found["LC_ALL"] = "C.UTF-8"
-        if self.conf != Path():
-            found["SLURM_CONF"] = str(self.conf)
+        if self.conf_file != Path():
+            found["SLURM_CONF"] = str(self.conf_file)
         if self.jwt_file is not None:
             try:
                 found["SLURM_JWT"] = self.jwt_file.read()

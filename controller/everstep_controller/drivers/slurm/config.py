@@ -29,7 +29,7 @@ class SlurmDriverConfig:
         Path(),
         help="Folder of sinfo, scontrol and squeue where they are not on the service's PATH.",
     )
-    conf: Path = setting(
+    conf_file: Path = setting(
         Path(), help="slurm.conf where it is not where Slurm's programs look for it."
     )
     jwt_file: CredentialFile | None = setting(
@@ -60,7 +60,7 @@ class SlurmDriverConfig:
             for name in self.clusters
             if not _CLUSTER_NAME.fullmatch(name)
         ]
-        for key in ("bin_folder", "conf"):
+        for key in ("bin_folder", "conf_file"):
             path = getattr(self, key)
             if path != Path() and not os.path.isabs(path):
                 found.append(f"{key}: expected an absolute path, got {str(path)!r}")
@@ -70,7 +70,7 @@ class SlurmDriverConfig:
         """See DriverConfig."""
         if not self.enabled:
             return None
-        access = SlurmAccess(self.bin_folder, self.conf, self.jwt_file)
+        access = SlurmAccess(self.bin_folder, self.conf_file, self.jwt_file)
         policy = SlurmPolicy(
             clusters=self.clusters or ("",),
             node_names=self.node_names,
