@@ -13,6 +13,7 @@ from everstep_common.config import setting
 from everstep_controller.core.model.isolation import Hold
 from everstep_controller.drivers.built_in import BuiltInDriver
 from everstep_controller.drivers.command import CommandDriverConfig
+from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.port import DriverContext, IsolationDriver
 from everstep_controller.drivers.worker import DriverTiming
 
@@ -48,11 +49,14 @@ class DriversConfig:
     command: CommandDriverConfig = setting(
         factory=CommandDriverConfig, help="A program of the site."
     )
+    kubernetes: KubernetesDriverConfig = setting(
+        factory=KubernetesDriverConfig, help="A Kubernetes cluster (docs/kubernetes-isolation.md)."
+    )
 
     @property
     def parts(self) -> Mapping[str, DriverConfig]:
         """Return the part of each driver, by the name under which it is shown and journaled."""
-        return {"command": self.command}
+        return {"command": self.command, "kubernetes": self.kubernetes}
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
