@@ -67,14 +67,18 @@ class Cluster:
 
     @asynccontextmanager
     async def driver(
-        self, nodes: Iterable[str], cluster: str = "c1", **settings: object
+        self,
+        nodes: Iterable[str],
+        cluster: str = "c1",
+        call_timeout_s: float = 20.0,
+        **settings: object,
     ) -> AsyncIterator[KubernetesDriver]:
         """Return a driver with its rights, and end it."""
         config = KubernetesDriverConfig(access=str(self.kubeconfig), **settings)  # type: ignore[arg-type]
         assert not config.problems()
         self.allow(config)
         own = list(nodes)
-        driver = config.driver(DriverContext(20.0, lambda: own, lambda: cluster))
+        driver = config.driver(DriverContext(call_timeout_s, lambda: own, lambda: cluster))
         assert isinstance(driver, KubernetesDriver)
         try:
             yield driver

@@ -282,16 +282,21 @@ async def what_it_may_not_do_is_told_before_anything_is_done(cluster: Cluster) -
         cluster.allow(config, without=row)
         # An authorizer learns of roles within a moment.
         with pytest.raises(DriverError, match=r"may not patch nodes/status; .* kubernetes rbac"):
-            for _ in range(200):
-                await driver.read()
-                driver._is_allowed = False
-                await asyncio.sleep(0.05)
+            await _read_anew(driver)
         with pytest.raises(DriverError, match="may not patch nodes/status"):
             await driver.apply([wanted(one)])
         assert TAINT not in human.taints(one)
         cluster.allow(config)
         await _read_again(driver, lambda _: True)
         assert (await driver.apply([wanted(one)])).now == {one: ours()}
+
+
+async def _read_anew(driver: KubernetesDriver) -> None:
+    """Read until that fails, with the rights as they are each time."""
+    for _ in range(200):
+        await driver.read()
+        driver._is_allowed = False
+        await asyncio.sleep(0.05)
 
 
 async def a_reason_full_of_signs_is_one_plain_line(cluster: Cluster) -> None:

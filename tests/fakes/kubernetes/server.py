@@ -34,6 +34,8 @@ class Fault:
     # Sent as it is instead of an answer; "half": the right answer, cut in its middle.
     body: bytes = b""
     half: bool = False
+    # How long nothing comes before the answer does.
+    hang_s: float = 0.0
     # Done before the request is answered: somebody else comes first.
     first: Callable[[], None] | None = None
 
@@ -295,6 +297,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Do what a test has asked for; return whether that was the answer."""
         if fault.first is not None:
             fault.first()
+        time.sleep(fault.hang_s)
         if fault.code:
             reason = "TooManyRequests" if fault.code == 429 else "InternalError"
             raise RefusedError(fault.code, reason, "a fault of the test", fault.retry_after_s)

@@ -21,10 +21,10 @@ _REQUEST_SHARE = 1 / 3
 _KEY = r"(?:[A-Za-z0-9.-]+/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?"
 _VALUE = r"(?:[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?)?"
 _REQUIREMENT = (
-    rf"(?:!?{_KEY}|{_KEY}\s*(?:==?|!=)\s*{_VALUE}"
-    rf"|{_KEY}\s+(?:not)?in\s*\(\s*{_VALUE}(?:\s*,\s*{_VALUE})*\s*\))"
+    rf"(?:!?{_KEY}|{_KEY} *(?:==?|!=) *{_VALUE}"
+    rf"|{_KEY} +(?:not)?in *\( *{_VALUE}(?: *, *{_VALUE})* *\))"
 )
-_SELECTOR = re.compile(rf"\s*{_REQUIREMENT}\s*(?:,\s*{_REQUIREMENT}\s*)*\Z")
+_SELECTOR = re.compile(rf" *{_REQUIREMENT} *(?:, *{_REQUIREMENT} *)*\Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,7 +104,9 @@ class KubernetesDriver:
         self._conditions = ConditionWriter(
             server, nodes, self._condition_of, policy.heartbeat_s, policy.writes_per_s
         )
-        self._evictions = Evictions(server, self._isolated, policy.eviction_deadline_s)
+        self._evictions = Evictions(
+            server, self._isolated, policy.eviction_deadline_s, self._conditions.look_at
+        )
 
     async def read(self) -> DriverView:
         """See IsolationDriver. Raises DriverError."""
@@ -176,9 +178,7 @@ class KubernetesDriver:
         """Ask once whether all that is needed is allowed, so that nothing is done by halves."""
         if self._is_allowed:
             return
-        answers = await asyncio.gather(*(self._may(right) for right in self._policy.rights))
-        asked = zip(self._policy.rights, answers, strict=True)
-        missing = [str(right) for right, may in asked if not may]
+        missing = [str(right) for right in self._policy.rights if not await self._may(right)]
         if missing:
             raise DriverError(
                 f"{self._server.access.credentials} may not {', '.join(missing)}; nothing is done "
@@ -216,12 +216,12 @@ class KubernetesDriver:
                 owner = self._owner_on(view, marking)
                 await self._patch(view, Change(owner), frees=not owner)
         for uid, wanted in list(self._dead.items()):
-            view = next((one for one in marked if one.uid == uid), None)
-            if view is None:
+            dead = next((one for one in marked if one.uid == uid), None)
+            if dead is None:
                 del self._dead[uid]
                 continue
-            out = await self._is_off(view, wanted)
-            await self._patch(view, Change(strongest(wanted.owners), out), frees=False)
+            out = await self._is_off(dead, wanted)
+            await self._patch(dead, Change(strongest(wanted.owners), out), frees=False)
 
     # --- reading ---------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ last word; what that forbids for too long is left to people.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from everstep_controller.drivers.kubernetes.api_server import ApiError, ApiServer, Call
@@ -97,10 +97,15 @@ class Evictions:
     """Evicts pods from nodes that are isolated; ``run`` is its task."""
 
     def __init__(
-        self, server: ApiServer, isolated: Callable[[], list[NodeView]], deadline_s: float
+        self,
+        server: ApiServer,
+        isolated: Callable[[], list[NodeView]],
+        deadline_s: float,
+        tell: Callable[[Iterable[str]], None],
     ) -> None:
         self._server = server
         self._isolated = isolated
+        self._tell = tell
         self._deadline_s = deadline_s
         self._emptying: dict[str, _Emptying] = {}
         # Pods that people are to look after, by the uid of their node, as a sentence.
@@ -154,11 +159,14 @@ class Evictions:
         """Remember what is refused, and tell people once when that has lasted too long."""
         one.refused = refused
         late = asyncio.get_running_loop().time() - one.began_s >= self._deadline_s
+        had = self.left.pop(view.uid, "")
+        if refused and late:
+            self.left[view.uid] = f"not evicted: {', '.join(sorted(refused))}"
+        if self.left.get(view.uid, "") != had:
+            self._tell([view.name])
         if not refused or not late:
-            self.left.pop(view.uid, None)
             one.is_left = False
             return
-        self.left[view.uid] = f"not evicted: {', '.join(sorted(refused))}"
         if not one.is_left:
             one.is_left = True
             pod, words = next(iter(sorted(refused.items())))
