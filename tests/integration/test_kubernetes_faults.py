@@ -255,7 +255,7 @@ def test_pods_leave_as_their_budgets_allow_and_those_of_jobs_stay(
             assert "default/elsewhere" not in view.nodes[one].work
 
             def said() -> str:
-                return (cluster.human.condition(one) or {}).get("message", "")
+                return str((cluster.human.condition(one) or {}).get("message"))
 
             await until(lambda: "not evicted: default/budgeted" in said())
             budget["status"] = {"disruptionsAllowed": 1}

@@ -99,7 +99,7 @@ def _key(kind: str) -> str:
 def _fields_of(asked: Json) -> Json:
     if not asked:
         return {}
-    rows = {_key(kind): {f"f:{field}": {} for field in one} for kind, one in asked.items()}
+    rows: Json = {_key(kind): {f"f:{field}": {} for field in one} for kind, one in asked.items()}
     return {"f:status": {"f:conditions": rows}}
 
 

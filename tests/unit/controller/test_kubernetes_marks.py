@@ -138,7 +138,7 @@ _MARKINGS = st.builds(
 def test_to_withhold_and_to_free_changes_nothing_of_others(
     taints: list[Json], cordoned: bool, notes: dict[str, str], marking: Marking, out: bool
 ) -> None:
-    before = node(*taints, unschedulable=cordoned, **notes)
+    before = node(*taints, unschedulable=cordoned, conditions=(), **notes)
     view = view_of(before)
     theirs = [one for one, _ in before.taints() if one.key != TAINT or not is_ours(view, marking)]
     foreign = foreign_hold(view, marking)

@@ -24,7 +24,7 @@ from everstep_controller.drivers.kubernetes.objects import Node, UnusableError, 
 
 logger = logging.getLogger(__name__)
 
-_AT_ONCE = 4
+_AT_ONCE = 2
 _PAUSE_S = 1.0
 _FAILED_S = 5.0
 # So many nodes are looked at between two turns of the event loop.

@@ -55,7 +55,8 @@ from everstep_controller.drivers.port import (
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 _REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-_AT_ONCE = 8
+# Each connection is a handshake of some milliseconds on the loop.
+_AT_ONCE = 4
 # Of the deadline of a call: what is not done by then is answered as such, and what is done counts.
 _SHARE = 0.8
 _TRIES = 6
@@ -286,13 +287,14 @@ class KubernetesDriver:
         """Make one node so; return the hold on it. Raises DriverError."""
         known = self._nodes.find(wanted.node)
         name = known.name if known is not None else wanted.node
-        view = await self._get(name)
+        node = await self._node(name)
+        view = self._kept(node)
         self._names[name] = wanted.node
         told = told_of(wanted) if wanted.withheld else None
         owner = strongest(wanted.owners) if wanted.withheld else ""
         self._remember(view, wanted, told)
         out = await self._is_off(view, wanted)
-        view = await self._patch(view, Change(owner, out), frees=not owner)
+        view = await self._patch(view, Change(owner, out), frees=not owner, read=node)
         marking = self._marking()
         wanted_condition = self._condition_of(view)
         if wanted_condition is not None and is_ours(view, marking) == wanted.withheld:
@@ -316,14 +318,16 @@ class KubernetesDriver:
         age_s = await self._silence_s(view)
         return age_s is not None and age_s >= self._policy.silence_before_s
 
-    async def _patch(self, view: NodeView, change: Change, *, frees: bool) -> NodeView:
+    async def _patch(
+        self, view: NodeView, change: Change, *, frees: bool, read: Node | None = None
+    ) -> NodeView:
         """Read a node, change its marks and write them, as often as others come between.
 
         A node that others withhold is left as it is, unless ours is to go. Raises DriverError.
         """
         marking, path = self._marking(), f"{NODES}/{view.name}"
         for _ in range(_TRIES):
-            node = await self._node(view.name)
+            node, read = read or await self._node(view.name), None
             if node.metadata.uid != view.uid:
                 raise ApiError("it was made anew meanwhile, and is looked at again")
             now = view_of(node)
@@ -343,9 +347,6 @@ class KubernetesDriver:
                     raise
                 await asyncio.sleep(random.uniform(0.0, 0.1))
         raise ApiError(f"others have changed it {_TRIES} times in between, and it is tried again")
-
-    async def _get(self, name: str) -> NodeView:
-        return self._kept(await self._node(name))
 
     async def _node(self, name: str) -> Node:
         call = Call("get", "nodes", f"{NODES}/{name}")
