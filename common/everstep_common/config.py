@@ -11,7 +11,6 @@ import dataclasses
 import difflib
 import json
 import math
-import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from pathlib import Path
 from everstep_common.credential_file import CredentialFile
 from everstep_common.setting import Declared, declared, nanoseconds, seconds
 from everstep_common.setting import setting as setting  # where configurations import it from
+from everstep_common.toml_file import TomlError, read_toml
 
 # sysexits.h: something was found in an unconfigured or misconfigured state.
 EX_CONFIG = 78
@@ -110,14 +110,10 @@ def load(kind: type[T], path: Path | None, reference: str = _REFERENCE) -> T:
     if path is None:
         return _checked(kind, {}, "defaults", reference)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: not valid TOML: {error}"]) from error
-    except RecursionError as error:
-        raise ConfigError([f"{path}: nested too deeply to be a configuration"]) from error
-    return _checked(kind, document, str(path), reference)
+        tables = read_toml(path).tables
+    except TomlError as error:
+        raise ConfigError([f"{path}: {error}"]) from error
+    return _checked(kind, tables, str(path), reference)
 
 
 @typing.runtime_checkable
@@ -229,6 +225,8 @@ def _value(
 
 
 def _scalar(kind: object, value: object) -> object | None:
+    if kind in (Path, CredentialFile) and isinstance(value, str) and "\0" in value:
+        return None  # no system has such a path
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is CredentialFile:

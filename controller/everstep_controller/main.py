@@ -7,7 +7,6 @@ import getpass
 import logging
 import os
 import signal
-import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +17,17 @@ from everstep_common.systemd import notify, watchdog_interval_s
 from everstep_common.version import VERSION
 from everstep_controller import backup, replay
 from everstep_controller.api.server import ListenError
-from everstep_controller.assembly.foundation import journal_backend
-from everstep_controller.config import ControllerConfig
+from everstep_controller.assembly.journal_backends import journal_at
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.journal.port import DamagedJournalError, JournalLockedError
-from everstep_controller.journal.sqlite.damage import ForeignLogError
-from everstep_controller.journal.sqlite.schema import SchemaError
+from everstep_controller.journal.port import (
+    DamagedJournalError,
+    JournalAccessError,
+    JournalLockedError,
+    JournalRefusedError,
+)
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
 from everstep_proto.local.address import socket_path
@@ -39,8 +41,7 @@ _YOUNG_OBJECTS_MAX = 400_000
 # Why it does not start: errors that say what happened and what to do.
 _TOLD_AS_THEY_ARE = (
     JournalLockedError,
-    ForeignLogError,
-    SchemaError,
+    JournalRefusedError,
     ListenError,
     JournalFull,
     ConfigError,
@@ -170,9 +171,8 @@ def _replay(arguments: Sequence[str]) -> int:
     except (
         UnreadableError,
         DamagedJournalError,
-        ForeignLogError,
-        SchemaError,
-        sqlite3.Error,
+        JournalRefusedError,
+        JournalAccessError,
     ) as error:
         print(f"everstep-controller replay: {error}", file=sys.stderr)
         return 1
@@ -182,14 +182,15 @@ def _replay(arguments: Sequence[str]) -> int:
 
 
 def _serve(config: ControllerConfig, options: Options) -> int:
+    backend = journal_at(config.journal)
     try:
-        with journal_backend(config).lock():
+        with backend.errors(), backend.lock():
             asyncio.run(_run(config, options))
     except _TOLD_AS_THEY_ARE as error:
         logger.error("%s", error)
-    except (OSError, sqlite3.OperationalError) as error:
+    except (OSError, JournalAccessError) as error:
         logger.error("cannot start with the journal %s: %s", config.journal, error)
-    except (DamagedJournalError, sqlite3.DatabaseError) as error:
+    except DamagedJournalError as error:
         logger.error(
             "the journal %s is damaged, bits changed on its disk: %s; nothing of it was loaded or "
             "changed. Put a backup in its place, or move it and its -wal away if there is none; "
@@ -198,7 +199,7 @@ def _serve(config: ControllerConfig, options: Options) -> int:
             config.journal,
             error,
         )
-    except (UnreadableError, sqlite3.Error) as error:
+    except UnreadableError as error:
         logger.error(
             "the journal %s cannot be read: %s; start the version that wrote it, or put back a "
             "copy and run 'everstep-controller recover', which rebuilds from the agents what the "

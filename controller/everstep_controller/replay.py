@@ -1,9 +1,11 @@
 """Replay: folds a journal again and reports where this version would decide differently."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from everstep_controller.assembly.journal_backends import journal_at
 from everstep_controller.core.actions import Action
 from everstep_controller.core.events import JournaledEvent
 from everstep_controller.journal.codec import (
@@ -13,7 +15,6 @@ from everstep_controller.journal.codec import (
     encode,
 )
 from everstep_controller.journal.port import JournalReader, StoredEvent
-from everstep_controller.journal.sqlite.journal import SqliteBackend
 from everstep_controller.runtime.fold import CoreFactory, Deciding, events_taken
 
 
@@ -79,13 +80,10 @@ def report(comparison: Comparison) -> Iterator[str]:
 
 
 def replay(path: Path, core_factory: CoreFactory) -> Comparison:
-    """Replay the journal in a file. Raises UnreadableError, DamagedJournalError, SchemaError."""
+    """Replay the journal in a file. Raises UnreadableError, and what opening it does."""
     if not path.exists():
         raise UnreadableError(f"{path}: no such journal")
-    backend = SqliteBackend(path)
+    backend = journal_at(path)
     backend.verify()
-    store = backend.open_reader()
-    try:
+    with backend.errors(), closing(backend.open_reader()) as store:
         return compare(store, core_factory)
-    finally:
-        store.close()

@@ -14,7 +14,7 @@ from everstep_controller.assembly.pages import Pages, start_pages
 from everstep_controller.assembly.serving import Serving, assemble_serving
 from everstep_controller.assembly.upkeep import Upkeep, assemble_upkeep
 from everstep_controller.assembly.watches import Watches, assemble_watches
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.events import (
     ClusterNamed,
     ControllerStalled,

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from everstep_common.clock import boot_ns
 from everstep_common.judging.findings import Mode
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
@@ -24,6 +24,7 @@ from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.service import Controller, Options
 from everstep_proto.tls import TlsSettings
 from fakes.local_secret import SECRET_FILE, SECRET_LINE
+from fakes.waits import eventually
 
 _LISTENING = re.compile(r"listening on port (\d+), metrics on port (\d+)")
 
@@ -67,10 +68,12 @@ async def controller(
 
 async def _drivers_read(running: Controller) -> None:
     """Wait for the readings that a start asks for, so that no event of theirs comes in between."""
-    state = running.runtime.state
-    while not state.halted and not all(record.read for record in state.drivers.values()):
-        await asyncio.sleep(0.001)
+
+    def read() -> bool:
         state = running.runtime.state
+        return bool(state.halted) or all(record.read for record in state.drivers.values())
+
+    await eventually(read)
 
 
 @dataclass

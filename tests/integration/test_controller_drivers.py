@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -16,9 +15,9 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
 from fakes.controllers import config, controller_command, environment, scrape, start_controller
 from fakes.local_secret import admin_channel
+from fakes.waits import eventually
 
 PROGRAM = Path(__file__).with_name("isolation_program.py")
-_PATIENCE_S = 40
 
 
 class Site:
@@ -54,12 +53,6 @@ class Site:
         return [call for line in lines if (call := json.loads(line))["call"] == kind]
 
 
-async def until(holds: Callable[[], bool]) -> None:
-    async with asyncio.timeout(_PATIENCE_S):
-        while not holds():  # noqa: ASYNC110  nobody tells of what another process does
-            await asyncio.sleep(0.02)
-
-
 def make_controller(folder: Path, site: Site) -> Controller:
     command = CommandDriverConfig(argv=site.argv)
     drivers = DriversConfig(read_interval_s=0.2, command=command)
@@ -81,19 +74,19 @@ def test_claims_reach_the_scheduler_and_what_others_drain_takes_no_ranks(tmp_pat
             await agent.healthy()
             request = admin_pb2.IsolateRequest(node="node-1", reason="fan", operator="ann")
             await admin.Isolate(request)
-            await until(lambda: "node-1" in site.holds())
+            await eventually(lambda: "node-1" in site.holds())
             assert "ann: fan" in str(site.holds()["node-1"]["reason"])
             await admin.Release(admin_pb2.ReleaseRequest(node="node-1", operator="ann"))
-            await until(lambda: "node-1" not in site.holds())
+            await eventually(lambda: "node-1" not in site.holds())
             applied = len(site.calls("apply"))
 
             site.hold("node-1")
-            await until(lambda: owners(running) == ["scheduler"])
+            await eventually(lambda: owners(running) == ["scheduler"])
             listed = await admin.ListNodes(admin_pb2.ListNodesRequest())
             (claim,) = listed.nodes[0].claims
             assert (claim.owner, claim.reason) == ("scheduler", "command: ann: cables")
             site.free("node-1")
-            await until(lambda: owners(running) == [])
+            await eventually(lambda: owners(running) == [])
             assert len(site.calls("apply")) == applied
         await channel.close()
         await running.stop()
@@ -115,7 +108,7 @@ def test_a_failing_driver_is_told_and_catches_up_when_it_works_again(tmp_path: P
             request = admin_pb2.IsolateRequest(node="node-1", reason="fan", operator="ann")
             await admin.Isolate(request)
             record = running.runtime.state.drivers["command"]
-            await until(lambda: record.failures >= 3)
+            await eventually(lambda: record.failures >= 3)
             why = await admin.Why(admin_pb2.WhyRequest(name="node-1"))
             assert "slurmctld does not answer" in why.answer
             found = await admin.ListFindings(admin_pb2.ListFindingsRequest())
@@ -124,8 +117,8 @@ def test_a_failing_driver_is_told_and_catches_up_when_it_works_again(tmp_path: P
             assert series["everstep_driver_failures_total[('driver', 'command')]"] >= 3
             assert series["everstep_driver_failures_total[('driver', 'built-in')]"] == 0
             site.broken.unlink()
-            await until(lambda: "node-1" in site.holds())
-            await until(lambda: record.failures == 0)
+            await eventually(lambda: "node-1" in site.holds())
+            await eventually(lambda: record.failures == 0)
             found = await admin.ListFindings(admin_pb2.ListFindingsRequest())
             assert "IsolationDriverFailed" not in str(found)
         await channel.close()
@@ -141,7 +134,7 @@ def test_a_start_reads_and_asks_for_nothing_that_is_so(tmp_path: Path) -> None:
         running = make_controller(tmp_path, site)
         await running.start()
         record = running.runtime.state.drivers["command"]
-        await until(lambda: record.read)
+        await eventually(lambda: record.read)
         async with agent_stream(running.port, "node-1") as agent:
             if isolate:
                 await agent.healthy()
@@ -149,8 +142,8 @@ def test_a_start_reads_and_asks_for_nothing_that_is_so(tmp_path: Path) -> None:
                 request = admin_pb2.IsolateRequest(node="node-1", reason="fan", operator="ann")
                 await admin_pb2_grpc.AdminStub(channel).Isolate(request)
                 await channel.close()
-                await until(lambda: "node-1" in site.holds())
-                await until(lambda: record.nodes["node-1"].asked is None)
+                await eventually(lambda: "node-1" in site.holds())
+                await eventually(lambda: record.nodes["node-1"].asked is None)
         await running.stop()
 
     asyncio.run(scenario(isolate=True))
@@ -175,13 +168,13 @@ def test_a_controller_that_is_killed_during_a_call_asks_for_nothing_twice(tmp_pa
         async with agent_stream(port, "node-1") as agent:
             await agent.healthy()
             await isolate(port, "node-1")
-            await until(lambda: "node-1" in site.holds())
+            await eventually(lambda: "node-1" in site.holds())
 
     async def second(port: int) -> None:
         async with agent_stream(port, "node-2") as agent:
             await agent.healthy()
             await isolate(port, "node-2")
-            await until(lambda: "node-2" in site.holds())
+            await eventually(lambda: "node-2" in site.holds())
 
     running = start_controller(tmp_path, tables=tables)
     asyncio.run(first(running.port))

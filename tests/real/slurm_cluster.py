@@ -14,7 +14,7 @@ from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child, OwnedProcesses
 from everstep_cli.demo.reaper import Identity
 from fakes.ports import reserved_port
-from real.daemons import eventually
+from fakes.waits import wait_until
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 _PACKAGES = "munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins"
@@ -103,7 +103,7 @@ class SlurmCluster:
         self._start("slurmctld", "slurmctld", "-D", "-c")
         for node in self.ports:
             self._start(node, "slurmd", "-D", "-N", node)
-        eventually(lambda: self.states() == dict.fromkeys(self.ports, "idle") or None)
+        wait_until(lambda: self.states() == dict.fromkeys(self.ports, "idle"))
 
     def states(self) -> dict[str, str]:
         """Return what Slurm thinks of each node."""
@@ -164,7 +164,7 @@ class SlurmCluster:
         files = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = [f"--{name}={self.folder}/munge.{end}" for name, end in files.items()]
         self._start("munged", "munged", "--foreground", "--force", f"--key-file={key}", *options)
-        eventually(lambda: (self.folder / "munge.sock").exists() or None)
+        wait_until(lambda: (self.folder / "munge.sock").exists())
 
     def _start(self, name: str, *command: str) -> None:
         # Step daemons inherit the folder; nothing else tells whose they are.

@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.action_executor import ActionExecutor, ActionTargets, RuntimeVaultPort
+from everstep_controller.api.fleet.action_executor import (
+    ActionExecutor,
+    ActionTargets,
+    RuntimeVaultPort,
+)
 from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.assembly.foundation import Foundation
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.events import ControllerStalled, DriverReported, TimerDue
 from everstep_controller.core.model.isolation import DriverRecord, Hold
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers

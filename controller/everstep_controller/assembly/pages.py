@@ -8,7 +8,7 @@ from everstep_controller.assembly.acting import Acting
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.assembly.serving import Serving
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.metrics.collector import ControllerCollector, Counts
 from everstep_controller.web.metrics_server import MetricsServer
 

@@ -14,7 +14,7 @@ from everstep_controller.assembly.acting import Acting
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.assembly.watches import Watches
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.runtime.controller_findings import ShellTrouble
 from everstep_controller.telemetry.printed_steps import PrintedSteps
 

@@ -23,30 +23,6 @@ from everstep_common.reports import StoredStep
 from everstep_controller.core.model.isolation import WantedIsolation
 from everstep_controller.core.model.snapshots import BranchPoint, StepKey
 
-__all__ = [
-    "Action",
-    "Announce",
-    "ApplyIsolation",
-    "CallRoll",
-    "ChooseRecoveryStep",
-    "ClearInjection",
-    "ConfirmSilence",
-    "EndJob",
-    "ForgetJob",
-    "HoldLauncher",
-    "Inject",
-    "KeepJob",
-    "Order",
-    "PingAgent",
-    "ReadIsolation",
-    "RefuseLauncher",
-    "RunCheck",
-    "RunPairTest",
-    "SetTimer",
-    "StartGeneration",
-    "StopGeneration",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfirmSilence:

@@ -11,6 +11,9 @@ from everstep_controller.drivers.port import DriverError
 _ANSWER_BYTES_MAX = 64 << 20
 _ERROR_BYTES_MAX = 64 << 10
 _SHOWN_MAX = 200
+# A program that has ended has written its answer. What it started and left running, such as ssh's
+# master connection, may keep its output open for hours.
+_LEFT_OPEN_S = 2.0
 
 
 async def run_program(argv: Sequence[str], request: bytes = b"") -> bytes:
@@ -24,9 +27,11 @@ async def run_program(argv: Sequence[str], request: bytes = b"") -> bytes:
     try:
         run.send(transport, request)
         await run.over
+    except BaseException:
+        # Cut short, or too much was written: also what it left running when it ended.
+        _kill_group(transport.get_pid())
+        raise
     finally:
-        if transport.get_returncode() is None:
-            _kill_group(transport.get_pid())
         await run.exited
         transport.close()
     if code := transport.get_returncode():
@@ -65,10 +70,14 @@ class _ProgramRun(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         """See SubprocessProtocol."""
         self.exited.set_result(None)
+        asyncio.get_running_loop().call_later(_LEFT_OPEN_S, self._end)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See SubprocessProtocol: it has exited, and all of its output was read."""
         del exc
+        self._end()
+
+    def _end(self) -> None:
         if not self.over.done():
             self.over.set_result(None)
 

@@ -354,7 +354,8 @@ def _controller() -> Iterator[CallSite]:
         "the process ends, and the next one goes on",
     )
     yield CallSite(
-        *(f"{c}judge_runner", "%s failed", _F, "a judge over samples is broken"), ("JudgeFailed",)
+        *(f"{c}watches.judge_runner", "%s failed", _F, "a judge over samples is broken"),
+        ("JudgeFailed",),
     )
     yield CallSite(_C, "%s", _X, "it cannot start: the unit is shown as failed")
     yield CallSite(_C, "%s; this process ends, and the next one goes on", _N, "the core is broken")
@@ -409,7 +410,7 @@ def _controller() -> Iterator[CallSite]:
         *(f"{c}runtime.runtime", "%s; %d events refused", _F, "its disk is full"), ("JournalFull",)
     )
     yield CallSite(
-        *(f"{c}slow_monitor", "the judge of slow ranks failed", _N),
+        *(f"{c}watches.slow_monitor", "the judge of slow ranks failed", _N),
         broken,
     )
 

@@ -168,5 +168,5 @@ def test_mistakes_in_how_parts_go_together_name_the_next_step(tmp_path: Path) ->
         "data_folder: must be another folder than jobs.runtime_folder",
         "signals.modes.XidFatall: no condition has this name; did you mean XidFatal? "
         "docs/signals.md lists them (the mode of a condition of your own stands in its file)",
-        "signals.accelerators.memory_kept_ratio: must be above 0 and at most 1, got 7",
+        "signals.accelerators.memory_kept_ratio: must be at most 1, got 7.0",
     ]

@@ -12,7 +12,7 @@ import everstep_sim
 from everstep_common.addresses import is_loopback, split_address
 from everstep_common.config import ConfigError, document, load
 from everstep_common.judging.findings import Mode
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import DriversConfig

@@ -8,7 +8,7 @@ from generate_reference import REFERENCE, reference
 
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import SettingDoc, document, load
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 
 ROOT = Path(__file__).resolve().parents[3]
 EXAMPLES: list[tuple[str, type]] = [

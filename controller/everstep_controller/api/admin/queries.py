@@ -32,6 +32,7 @@ from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 from everstep_controller.slow.live import LiveFinding
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 _INCIDENTS_MAX = 1000
@@ -119,15 +120,15 @@ class Queries:
             raise UnknownNameError(f"no node or job named {name!r}")
         kind = "node" if isinstance(subject, NodeRecord) else "job"
         paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
-        answer = explain(subject, paused, self._more(subject))
+        told = explain(subject, paused, self._more(subject))
         if state.halted:
-            answer += f"; this is what was known before the controller halted: {state.halted}"
+            told += f"; this is what was known before the controller halted: {state.halted}"
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
-            answer=answer,
+            answer=told,
             decisions=[
-                messages.event(line)
+                answer(admin_pb2.Event, line)
                 for line in self._log.lines(LineChoice(subject.name, _DECISIONS))
             ],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),

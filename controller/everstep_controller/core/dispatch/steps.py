@@ -5,7 +5,7 @@ Each step decides from the state alone, after those above it, and changes nothin
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from everstep_controller.core.hangs import response, stillness
 from everstep_controller.core.jobs import (
@@ -222,3 +222,13 @@ JOB_STEPS: tuple[Step[JobRecord], ...] = (
         ("ending", *_JOB_LIFE),
     ),
 )
+
+
+class Steps(NamedTuple):
+    """Steps of nodes and of jobs; tests have some that compare the state before and after."""
+
+    of_nodes: tuple[Step[NodeRecord], ...]
+    of_jobs: tuple[Step[JobRecord], ...]
+
+
+STEPS = Steps(NODE_STEPS, JOB_STEPS)

@@ -58,8 +58,11 @@ class NodeGroups:
             self._put(name, now)
 
     def _put(self, name: str, key: str) -> None:
-        keep_listed(self.keys, key, listed=True)
-        insort(self._nodes.setdefault(key, []), name)
+        names = self._nodes.get(key)
+        if names is None:
+            keep_listed(self.keys, key, listed=True)
+            names = self._nodes[key] = []
+        insort(names, name)
         self.total += 1
 
     def _take_out(self, name: str, key: str) -> None:
@@ -92,6 +95,7 @@ class NodeFlags(NamedTuple):
     deferred: bool = False
     isolated: bool = False
     returned: bool = False
+    doubtful: bool = False
     precursors: bool = False
 
 
@@ -130,6 +134,8 @@ class FleetIndex:
     deferred: list[str] = field(default_factory=list)
     isolated: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    # Nodes whose agents are away or hang, so that nothing new is given to them.
+    doubtful: list[str] = field(default_factory=list)
     # Nodes with a finding that foretells a failure.
     precursors: list[str] = field(default_factory=list)
     # Ids of all jobs that are kept of each name, in the order in which they came.
@@ -195,6 +201,8 @@ class FleetIndex:
             if old_key != key:
                 groups: NodeGroups = getattr(self, kind)
                 groups.move(name, old_key, key)
+        if entry.flags == before.flags:
+            return  # so it is with nearly all nodes when a state is loaded
         for kind, was, listed in zip(NodeFlags._fields, before.flags, entry.flags, strict=True):
             if was != listed:
                 keep_listed(getattr(self, kind), name, listed=listed)
@@ -224,6 +232,7 @@ def _entry_of(node: NodeRecord, settings: Settings, machine: str) -> NodeEntry:
             deferred=bool(node.isolation.deferred),
             isolated=isolated,
             returned=isolated and claim is not None and claim.dead,
+            doubtful=node.doubtful,
             precursors=bool(node.health.findings) and precursor_of(settings, node) is not None,
         ),
     )

@@ -17,48 +17,16 @@ from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
     JobRecord,
-    JobState,
-    Launcher,
     OrphanedLauncher,
-    Planned,
 )
 from everstep_controller.core.model.node import (
-    AUTOMATION,
-    MAINTENANCE,
-    OPERATOR,
-    SCHEDULER,
-    Claim,
     NodeRecord,
-    NodeState,
     OpenFinding,
     RejectedRecords,
     Reported,
-    SpareCheck,
 )
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.windows import Window
-
-__all__ = [
-    "AUTOMATION",
-    "CONTROLLER",
-    "FLEET",
-    "MAINTENANCE",
-    "OPERATOR",
-    "SCHEDULER",
-    "Claim",
-    "DriverRecord",
-    "JobIncident",
-    "JobRecord",
-    "JobState",
-    "Launcher",
-    "NodeRecord",
-    "NodeState",
-    "OpenFinding",
-    "Planned",
-    "RejectedRecords",
-    "SpareCheck",
-    "State",
-]
 
 # What is no node and no job, but may be paused, or told of.
 FLEET = "fleet"
@@ -236,13 +204,10 @@ def forget_away(state: State, name: str) -> None:
         keep_listed(state.outage.nodes, name, listed=False)
 
 
-def note_doubtful_member(job: JobRecord, node: NodeRecord) -> None:
-    """Keep which members of a job's generation are doubtful and have not stopped."""
-    generation, name = job.generation, node.name
-    if node.doubtful and name in generation.members and name not in generation.stopped:
-        generation.doubtful[name] = True
-    else:
-        generation.doubtful.pop(name, None)
+def doubtful_members(state: State, job: JobRecord) -> list[str]:
+    """Return the members of a job that are doubtful, and on which processes of it may be left."""
+    members, stopped = job.generation.members, job.generation.stopped
+    return [name for name in state.index.doubtful if name in members and name not in stopped]
 
 
 def jobs_of_name(state: State, name: str) -> list[JobRecord]:

@@ -144,7 +144,7 @@ def _vacate(turn: Reconciliation, window: Window) -> None:
             claim.vacate = True
             turn.mark_node(node.name)
     for job in forecast.jobs_in_span(turn.state, window.span):
-        restarts.drop_distant_step(job)
+        restarts.drop_distant_step(turn.state, job)
 
 
 def _begin(turn: Reconciliation, window: Window) -> None:

@@ -11,7 +11,7 @@ from everstep_controller.core.jobs import devices, unsaved
 from everstep_controller.core.jobs.unsaved import STEPS_UNSAVED
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, doubtful_members
 from everstep_controller.core.model.windows import shown
 from everstep_controller.core.nodes import budgets, claims, outage
 from everstep_controller.core.planned.forecast import plan_without
@@ -24,7 +24,7 @@ _AGAIN_NS = 3600 * 10**9
 
 def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
     """Return the move that begins now, if one does; and note what people read of it."""
-    if not job.generation.doubtful:
+    if not doubtful_members(turn.state, job):
         job.generation.unsaved.move = ""
         return None
     told = unsaved.is_unsaved(job) or job.generation.unsaved.saved_step is not None
@@ -86,7 +86,7 @@ def may_leave(state: State, wish: Planned) -> bool:
 
 def _away_member(state: State, job: JobRecord) -> NodeRecord | None:
     """Return the only member whose agent is away; None where more are."""
-    names = list(job.generation.doubtful)
+    names = doubtful_members(state, job)
     return state.nodes[names[0]] if len(names) == 1 else None
 
 

@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Mapping
 
-from everstep_controller.journal.port import DamagedJournalError
+from everstep_controller.journal.port import DamagedJournalError, JournalRefusedError
 from everstep_controller.journal.sqlite.checksums import checksum
 
 _V2 = """
@@ -77,7 +77,7 @@ _REJECTIONS: Mapping[int, str] = {
 }
 
 
-class SchemaError(Exception):
+class SchemaError(JournalRefusedError):
     """The file was written by a version of the controller whose journals this one cannot read."""
 
 

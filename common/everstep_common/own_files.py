@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from everstep_common import quantities as q
 from everstep_common.codec import CodecError, from_json, json_text
-from everstep_common.rank_messages.vault import Entry
+from everstep_common.rank_messages import Entry
 
 T = TypeVar("T")
 ORDER = "save.json"

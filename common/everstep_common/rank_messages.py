@@ -1,10 +1,147 @@
-"""Snapshot messages: what a training process asks to save its state and to restore it."""
+"""Rank messages: between a training process and the agent of its node.
 
+Attach → Attached | Refused,
+Describe → DescribedPart | NothingToRestore | RestoreFailed,
+Restore → RestoredCopies | NothingToRestore | RestoreFailed,
+Reserve → Reserved | Refused,
+Begin → Slot | Skip | Unplanned, Commit → Committed | CommittedAhead | Refused,
+AskSkipped → Skipped;
+Progress, Paused and the reports of a rank (RankReport) are not answered.
+Before any answer to a question of an attached process: Pending → Await, again and again.
+All that a process of a job exchanges is here and nothing else: each module that a rank imports
+makes every restart longer. Those of launchers: `everstep_common.launcher_messages`.
+"""
+
+import typing
 from dataclasses import dataclass
 
 from everstep_common import quantities as q
 
-# --- trainer to agent ----------------------------------------------------------------------------
+# --- reports, which the agent passes on to the controller as they are -----------------------------
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class DataRange:
+    """Batches of the job's data, by their numbers; both ends belong to it."""
+
+    first: q.Batch
+    last: q.Batch
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with it."""
+        if self.first <= self.last:
+            return []
+        return [f"data {self.first} to {self.last} is no range: name its first batch first"]
+
+    def __str__(self) -> str:
+        return f"{self.first} to {self.last}" if self.first < self.last else f"{self.first}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankReport:
+    """Report of a training process itself: its agent passes it on, and sees to these fields."""
+
+    generation: q.Generation = 0
+    rank: q.Rank = 0
+    at_boot_ns: q.BootNs = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackAsked(RankReport):
+    """A rank says that the state after a step is bad: the job shall go on from an older one."""
+
+    step: q.ToldStep
+    reason: q.Line
+    # Data that is left out from then on.
+    skip: DataRange | None = None
+
+
+# All of them, each in the list of what is reported of a job; typing knows no union of one.
+SentByRank = RollbackAsked
+RANK_REPORTS: tuple[type[RankReport], ...] = typing.get_args(SentByRank) or (SentByRank,)
+
+# --- a process and its progress: trainer to agent -------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attach:
+    """First message of a training process."""
+
+    protocol: int
+    version: q.Title
+    job: q.JobName
+    token: q.Token
+    generation: q.Generation
+    rank: q.Rank
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """This process has its state (restored, or its own start) and begins to train."""
+
+    at_boot_ns: q.BootNs
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """This rank completed a step; ``stall_ns`` is how long it stood still for the snapshot."""
+
+    step: q.ToldStep
+    at_boot_ns: q.BootNs
+    stall_ns: q.DurationNs
+    # How many steps of this process were not saved, for whatever reason.
+    unsaved: q.Count = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """This rank begins what is no step, an evaluation say; without a name it goes on training."""
+
+    name: q.Word
+    at_boot_ns: q.BootNs
+
+
+@dataclass(frozen=True, slots=True)
+class AskSkipped:
+    """Ask which data this generation leaves out."""
+
+
+# --- agent to trainer -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """No; one sentence why, which names the next step."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedForNow:
+    """Not now: another launcher has the place. Who asks again in a moment may be let in.
+
+    Apart from Refused, which launchers of every version understand.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Attached:
+    """The process belongs to the running generation."""
+
+    node: str
+    restore_step: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """Data that is left out, in order and apart."""
+
+    ranges: tuple[DataRange, ...]
+
+
+# --- snapshots: trainer to agent ------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +216,7 @@ class Await:
     """Wait on, after Pending."""
 
 
-# --- agent to trainer ----------------------------------------------------------------------------
+# --- agent to trainer -----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +325,37 @@ class CommittedAhead:
     last_step: int
     slot: int
     epoch: int
+
+
+FROM_TRAINER = (
+    Attach,
+    Describe,
+    Restore,
+    Ready,
+    Reserve,
+    Begin,
+    Commit,
+    Progress,
+    Paused,
+    AskSkipped,
+    Await,
+    *RANK_REPORTS,
+)
+TO_TRAINER = (
+    Attached,
+    Refused,
+    DescribedPart,
+    RestoredCopies,
+    NothingToRestore,
+    RestoreFailed,
+    Reserved,
+    Slot,
+    Skip,
+    Unplanned,
+    Committed,
+    CommittedAhead,
+    Skipped,
+    Pending,
+)
+# With these the agent passes descriptors of sealed memory; with no other message either way.
+CARRIERS_TO_TRAINER = (Reserved, RestoredCopies)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from everstep_common.addresses import split_address
 from everstep_common.config import setting
+from everstep_common.setting import positive
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_proto.local.address import (
@@ -66,30 +67,30 @@ class ControllerConfig:
         "journal is lost or old knows by it which agents are its own, and that it has to halt. "
         "The controller makes it and must be able to write it.",
     )
-    events_retention_days: float = setting(
+    events_retention_days: float = positive(
         7.0,
         unit="days",
         help="How long events and decisions are kept for 'everstep-controller replay': a week "
         "covers an incident at the weekend.",
     )
-    announcements_retention_days: float = setting(
+    announcements_retention_days: float = positive(
         90.0,
         unit="days",
         help="How long the event list of 'everstep events' is kept, and what 'everstep ettr' of "
         "the fleet has of each day.",
     )
-    state_snapshot_interval_s: float = setting(
+    state_snapshot_interval_s: float = positive(
         300.0,
         unit="s",
         help="How often a snapshot of the state is written; a restart replays only the events "
         "after it.",
     )
-    samples_window: int = setting(
+    samples_window: int = positive(
         120,
         unit="rows",
         help="Samples kept of each node in memory: two minutes at 1 Hz, 56 bytes a row.",
     )
-    judge_interval_s: float = setting(
+    judge_interval_s: float = positive(
         5.0,
         unit="s",
         help="How often nodes are compared with their peers: samples arrive every 5 s.",
@@ -125,16 +126,6 @@ class ControllerConfig:
         found += self.tls.problems(exposed)
         found += [f"core.{problem}" for problem in self.core.problems()]
         found += [f"drivers.{problem}" for problem in self.drivers.problems()]
-        for name in (
-            "events_retention_days",
-            "announcements_retention_days",
-            "state_snapshot_interval_s",
-            "judge_interval_s",
-        ):
-            if getattr(self, name) <= 0:
-                found.append(f"{name}: must be above 0, got {getattr(self, name)}")
-        if self.samples_window < 1:
-            found.append(f"samples_window: must be at least 1, got {self.samples_window}")
         if self.log_level not in ("debug", "info", "warning", "error"):
             found.append(
                 f"log_level: expected debug, info, warning or error, got {self.log_level!r}"

@@ -1,11 +1,26 @@
-"""Launcher messages: between a job's launcher and the agent of its node."""
+"""Launcher messages: between a job's launcher and the agent of its node.
+
+Join → Joined | Refused | RefusedForNow, then Start / Stop / End / Hold / Notice at any time;
+Preload both ways. Those of training processes are in `everstep_common.rank_messages`.
+Times are CLOCK_BOOTTIME nanoseconds of the node; steps count from 0.
+"""
 
 from dataclasses import dataclass, field
 from typing import Annotated
 
 from everstep_common import quantities as q
 from everstep_common.bounds import Items
-from everstep_common.reports import JobRequest
+from everstep_common.preload import Preload
+from everstep_common.rank_messages import Refused, RefusedForNow
+from everstep_common.reports import (
+    EndAsked,
+    GenerationFinished,
+    GenerationStopped,
+    JobRequest,
+    LauncherLeft,
+    RankExited,
+    Standbys,
+)
 from everstep_common.reports.nodes import RankReportText
 from everstep_common.storage_environment import environment_problem
 
@@ -232,3 +247,39 @@ class Hold(Notice):
     """
 
     spare: bool
+
+
+# Reports to the controller are among these messages as they are: the agent passes them on.
+FROM_LAUNCHER = (
+    Join,
+    Started,
+    StepSeen,
+    OutputSeen,
+    Inspected,
+    RanksWatched,
+    RankExited,
+    GenerationStopped,
+    Standbys,
+    Preload,
+    GenerationFinished,
+    EndAsked,
+    LauncherLeft,
+)
+TO_LAUNCHER = (
+    Joined,
+    Refused,
+    RefusedForNow,
+    Identified,
+    Start,
+    Stop,
+    StopAfterLook,
+    End,
+    Settled,
+    Inspect,
+    InspectEnd,
+    InspectPatiently,
+    InspectRecent,
+    Preload,
+    Notice,
+    Hold,
+)
