@@ -37,9 +37,7 @@ _IMAGES = 50
 def big_node(name: str) -> dict[str, object]:
     """Return a node as large as one of a fleet: images, labels and managed fields."""
     features = {f"feature.node.kubernetes.io/cpu-cpuid.F{k}": "true" for k in range(60)}
-    fields: dict[str, object] = {
-        f"f:feature.node.kubernetes.io/cpu-cpuid.F{k}": {} for k in range(75)
-    }
+    fields: dict[str, object] = {f"f:feature.node.kubernetes.io/F{k}": {} for k in range(90)}
     images = [
         {"names": [f"registry.example/path-{k}@sha256:{'a' * 64}", f"registry.example/path-{k}:1"]}
         for k in range(_IMAGES)

@@ -74,7 +74,9 @@ class Access:
         except (ConfigError, OSError, yaml.YAMLError, msgspec.MsgspecError) as error:
             raise AccessError(f"{self.credentials} cannot be read: {error}") from error
         except (KeyError, TypeError, AttributeError) as error:
-            raise AccessError(f"{self.credentials} is incomplete: {error!r} is missing") from error
+            raise AccessError(
+                f"{self.credentials} is incomplete, or not used here: {error}"
+            ) from error
         if config is None or config.user is None:
             raise AccessError(f"{self.credentials} names no user")
         if not config.user.token_file:

@@ -23,6 +23,8 @@ MERGE_PATCH = "application/merge-patch+json"
 # Server-side apply; JSON is YAML.
 APPLY_PATCH = "application/apply-patch+yaml"
 _JSON = "application/json"
+# What that is refused for is one pod's budget, and says nothing of the server.
+_EVICTION = "pods/eviction"
 # A page of 500 nodes is some 9 MB; the largest object that Kubernetes stores has 1.5 MB.
 _ANSWER_BYTES_MAX = 128 << 20
 _EVENT_BYTES_MAX = 8 << 20
@@ -70,6 +72,8 @@ class ApiServer:
         self._connecting = asyncio.Lock()
         # The server's clock, less that of the loop: ages are by its clock alone.
         self._clock_offset_s: float | None = None
+        # When the server takes requests again, where it has asked for patience.
+        self._not_before_s = 0.0
         self.requests = 0
 
     def now_s(self) -> float | None:
@@ -82,6 +86,7 @@ class ApiServer:
         """Return the answer to a request. Raises ApiError."""
         with _told(self.access, call):
             async with asyncio.timeout(self._timeout_s):
+                await self._be_patient()
                 async with self._answer(call, self._timeout_s) as answer:
                     return await _whole(answer)
 
@@ -128,7 +133,11 @@ class ApiServer:
         try:
             self._note_time(answer)
             if not answer.is_success:
-                raise _refusal(call, answer, await _whole(answer), self.access)
+                error = _refusal(call, answer, await _whole(answer), self.access)
+                if error.retry_after_s and call.resource != _EVICTION:
+                    now_s = asyncio.get_running_loop().time()
+                    self._not_before_s = now_s + error.retry_after_s
+                raise error
             yield answer
         finally:
             await answer.aclose()
@@ -150,6 +159,11 @@ class ApiServer:
         # What a first request would import on the loop, for 30 ms.
         anyio.run(anyio.sleep, 0)
         return self.access.connect(self._timeout_s), self.access.files()
+
+    async def _be_patient(self) -> None:
+        wait_s = self._not_before_s - asyncio.get_running_loop().time()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
 
     def _note_time(self, answer: httpx2.Response) -> None:
         with suppress(ValueError, TypeError):

@@ -29,6 +29,10 @@ _PAUSE_S = 1.0
 _FAILED_S = 5.0
 # So many nodes are looked at between two turns of the event loop.
 _SLICE = 200
+# Answers to a write on a node that is gone, or has another uid by now.
+_OTHER_NODE = (404, 409, 422)
+# Whoever reads the driver is told of a failure that lasts so long.
+_TOLD_AFTER_S = 60.0
 # The server's clock by its answers is as good as a second; a heartbeat past this is of no clock.
 _SKEW_S = 60.0
 
@@ -136,6 +140,13 @@ class ConditionWriter:
         self._queue: list[tuple[float, str]] = []
         self._differing: set[str] = set()
         self.failure = ""
+        self._failing_since = 0.0
+
+    @property
+    def trouble(self) -> str:
+        """Return why conditions have not been written for a while; empty where they are."""
+        failing_s = asyncio.get_running_loop().time() - self._failing_since
+        return self.failure if failing_s >= _TOLD_AFTER_S else ""
 
     async def run(self) -> None:
         """Write conditions until cancelled."""
@@ -208,7 +219,7 @@ class ConditionWriter:
                     await write_condition(self._server, self._nodes, view, wanted)
                 except ApiError as error:
                     # One that is gone or was made anew is told of by the watch.
-                    if error.code not in (404, 409):
+                    if error.code not in _OTHER_NODE:
                         self._nodes.touched.add(name)
                         errors.append(error)
 
@@ -221,4 +232,6 @@ class ConditionWriter:
         failure = str(error) if error is not None else ""
         if failure and failure != self.failure:
             logger.warning("kubernetes: a condition is not written, and tried again: %s", failure)
+        if not self.failure:
+            self._failing_since = asyncio.get_running_loop().time()
         self.failure = failure

@@ -1,13 +1,16 @@
 """Kubernetes driver: holds are read from nodes that a watch keeps, and made with a taint."""
 
 import asyncio
+import logging
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
+from everstep_controller.drivers.kubernetes.access_review import missing_rights
 from everstep_controller.drivers.kubernetes.api_server import (
     MERGE_PATCH,
+    RBAC_COMMAND,
     ApiError,
     ApiServer,
     Call,
@@ -38,7 +41,6 @@ from everstep_controller.drivers.kubernetes.marks import (
 )
 from everstep_controller.drivers.kubernetes.nodes import NODES, Nodes
 from everstep_controller.drivers.kubernetes.objects import (
-    AccessReview,
     Lease,
     Node,
     UnusableError,
@@ -53,8 +55,9 @@ from everstep_controller.drivers.port import (
     SchedulerNode,
 )
 
+logger = logging.getLogger(__name__)
+
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 # Each connection is a handshake of some milliseconds on the loop.
 _AT_ONCE = 4
 # Of the deadline of a call: what is not done by then is answered as such, and what is done counts.
@@ -116,6 +119,8 @@ class KubernetesDriver:
             async with asyncio.timeout(self._context.call_timeout_s * _SHARE):
                 await self._allowed()
                 await self._nodes.known()
+                if trouble := self._conditions.trouble:
+                    raise DriverError(trouble)
                 self._know_names()
                 await self._tidy()
                 return await self._view()
@@ -179,25 +184,13 @@ class KubernetesDriver:
         """Ask once whether all that is needed is allowed, so that nothing is done by halves."""
         if self._is_allowed:
             return
-        missing = [str(right) for right in self._policy.rights if not await self._may(right)]
+        missing = await missing_rights(self._server, self._policy.rights)
         if missing:
             raise DriverError(
                 f"{self._server.access.credentials} may not {', '.join(missing)}; nothing is done "
-                "before it may do all; what is needed: everstep-controller kubernetes rbac | "
-                "kubectl apply -f -"
+                f"before it may do all; what is needed: {RBAC_COMMAND}"
             )
         self._is_allowed = True
-
-    async def _may(self, right: Right) -> bool:
-        call = Call("create", "selfsubjectaccessreviews", _REVIEWS, "POST", body=right.review())
-        try:
-            return decoded(await self._server.send(call), AccessReview, "a review").status.allowed
-        except UnusableError as error:
-            raise ApiError(f"{call}: {error}") from error
-        except ApiError as error:
-            if error.code in (_FORBIDDEN, _GONE):
-                return True  # nobody answers such questions there: the request itself will tell
-            raise
 
     def _know_names(self) -> None:
         """Find out which nodes of the cluster are Everstep's."""
@@ -215,14 +208,23 @@ class KubernetesDriver:
         for view in marked:
             if has_stale_marks(view, marking) and view.uid not in self._dead:
                 owner = self._owner_on(view, marking)
-                await self._patch(view, Change(owner), frees=not owner)
+                await self._see_after(view, Change(owner), frees=not owner)
         for uid, wanted in list(self._dead.items()):
             dead = next((one for one in marked if one.uid == uid), None)
             if dead is None:
                 del self._dead[uid]
                 continue
             out = await self._is_off(dead, wanted)
-            await self._patch(dead, Change(strongest(wanted.owners), out), frees=False)
+            await self._see_after(dead, Change(strongest(wanted.owners), out), frees=False)
+
+    async def _see_after(self, view: NodeView, change: Change, *, frees: bool) -> None:
+        """Change the marks of a node; where that fails, the next reading does it."""
+        try:
+            await self._patch(view, change, frees=frees)
+        except DriverError as error:
+            logger.warning(
+                "kubernetes: marks of %s are not as they should be: %s", view.name, error
+            )
 
     # --- reading ---------------------------------------------------------------------------------
 
