@@ -95,8 +95,9 @@ def test_somebody_who_comes_between_loses_nothing(both: tuple[Cluster, FakeApiSe
         (Fault("patch", "nodes", code=500), "answers 500"),
         (Fault("patch", "nodes", code=429, retry_after_s=3), "answers 429"),
         (Fault("patch", "nodes", body=b"<html>\x1b[2J</html>"), "cannot be used"),
-        (Fault("patch", "nodes", half=True), "cannot be reached"),
-        (Fault("get", "nodes", half=True), "cannot be reached"),
+        # It was done, although its answer came by half.
+        (Fault("patch", "nodes", times=2, half=True), ""),
+        (Fault("get", "nodes", times=2, half=True), "cannot be reached"),
         (Fault("get", "nodes", body=b'{"metadata": {"name": 7}}'), "cannot be used"),
         (Fault("patch", "nodes/status", code=503), "answers 503"),
     ],
@@ -112,7 +113,8 @@ def test_a_bad_answer_is_a_failure_of_that_node_and_tried_again(
             await driver.read()
             fake.faults = [fault]
             applied = await driver.apply([wanted(one)])
-            assert sentence in applied.failures[one]
+            assert sentence in applied.failures.get(one, "")
+            assert bool(sentence) == bool(applied.failures)
             assert (await driver.apply([wanted(one), wanted(other)])).now == {
                 one: ours(),
                 other: ours(),
@@ -126,7 +128,7 @@ def test_a_bad_answer_is_a_failure_of_that_node_and_tried_again(
     [
         (Fault("list", "nodes", times=3, code=500), "answers 500"),
         (Fault("list", "nodes", times=3, body=b'{"items": 7}'), "cannot be used"),
-        (Fault("list", "nodes", times=3, half=True), "cannot be reached"),
+        (Fault("list", "nodes", times=4, half=True), "cannot be reached"),
         (Fault("list", "nodes", times=3, code=410), ""),
         (Fault("watch", "nodes", times=3, body=b"rubbish\n"), ""),
     ],
@@ -156,7 +158,6 @@ def test_a_server_that_asks_for_patience_gets_it(both: tuple[Cluster, FakeApiSer
         (one,) = cluster.make(1)
         fake.faults = [Fault("list", "nodes", times=1, code=429, retry_after_s=2)]
         async with cluster.driver([one]) as driver:
-            assert "429" in await failure_of(driver)
             began = asyncio.get_running_loop().time()
             async with asyncio.timeout(60):
                 while await failure_of(driver):  # noqa: ASYNC110 - nobody tells

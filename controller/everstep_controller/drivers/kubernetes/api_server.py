@@ -29,6 +29,9 @@ _EVICTION = "pods/eviction"
 _ANSWER_BYTES_MAX = 128 << 20
 _EVENT_BYTES_MAX = 8 << 20
 _SHOWN_MAX = 200
+# What is under way when the driver is closed has so long to end.
+_LEAVE_S = 2.0
+_CUT = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 
 
 class ApiError(DriverError):
@@ -67,6 +70,8 @@ class ApiServer:
         self._client: httpx2.AsyncClient | None = None
         # Clients of files that were replaced since: what is under way by them goes on.
         self._former: list[httpx2.AsyncClient] = []
+        # Requests that nobody waits for any more.
+        self._leaving: set[asyncio.Task[None]] = set()
         self._files: list[Path] = []
         self._stamp: tuple[tuple[int, int, int], ...] = ()
         self._connecting = asyncio.Lock()
@@ -87,8 +92,11 @@ class ApiServer:
         with _told(self.access, call):
             async with asyncio.timeout(self._timeout_s):
                 await self._be_patient()
-                async with self._answer(call, self._timeout_s) as answer:
-                    return await _whole(answer)
+                try:
+                    return await self._body(call)
+                except _CUT:
+                    # A connection of before may have ended unseen; no request does harm twice.
+                    return await self._body(call)
 
     async def follow(self, call: Call, silence_s: float) -> AsyncGenerator[bytes, None]:
         """Yield the lines of an answer until the server ends it or nothing comes for so long.
@@ -109,10 +117,19 @@ class ApiServer:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._leaving:
+            _, late = await asyncio.wait(self._leaving, timeout=_LEAVE_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
         clients, self._former = [*self._former, *filter(None, [self._client])], []
         self._client = None
         for client in clients:
             await client.aclose()
+
+    async def _body(self, call: Call) -> bytes:
+        async with self._answer(call, self._timeout_s) as answer:
+            return await _whole(answer)
 
     @asynccontextmanager
     async def _answer(self, call: Call, silence_s: float) -> AsyncIterator[httpx2.Response]:
@@ -129,7 +146,7 @@ class ApiServer:
             timeout=httpx2.Timeout(self._timeout_s, read=silence_s),
         )
         self.requests += 1
-        answer = await client.send(request, stream=True)
+        answer = await self._begun(client, request)
         try:
             self._note_time(answer)
             if not answer.is_success:
@@ -141,6 +158,21 @@ class ApiServer:
             yield answer
         finally:
             await answer.aclose()
+
+    async def _begun(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
+        """Send a request, and return its answer when that begins.
+
+        A caller that is cancelled leaves it to end by itself: the client closes a connection whose
+        handshake fails or is late, and forgets one whose handshake is cancelled.
+        """
+        sending = asyncio.create_task(client.send(request, stream=True), name="kubernetes request")
+        try:
+            return await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            leaving = asyncio.create_task(_drop(sending), name="kubernetes request")
+            self._leaving.add(leaving)
+            leaving.add_done_callback(self._leaving.discard)
+            raise
 
     async def _connected(self) -> httpx2.AsyncClient:
         """Return a client for the files as they are now."""
@@ -169,6 +201,13 @@ class ApiServer:
         with suppress(ValueError, TypeError):
             told = email.utils.parsedate_to_datetime(answer.headers["Date"]).timestamp()
             self._clock_offset_s = told - asyncio.get_running_loop().time()
+
+
+async def _drop(sending: asyncio.Task[httpx2.Response]) -> None:
+    """Close the answer to a request when it begins."""
+    with suppress(httpx2.HTTPError, ConfigError, OSError):
+        answer = await sending
+        await answer.aclose()
 
 
 async def _whole(answer: httpx2.Response) -> bytes:
