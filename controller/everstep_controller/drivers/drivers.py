@@ -14,7 +14,9 @@ from everstep_controller.core.model.isolation import Hold
 from everstep_controller.core.nodes.isolation import BUILT_IN
 from everstep_controller.drivers.built_in import BuiltInDriver
 from everstep_controller.drivers.command import CommandDriverConfig
+from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.port import DriverContext, IsolationDriver
+from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 from everstep_controller.drivers.worker import DriverTiming
 
 
@@ -49,11 +51,15 @@ class DriversConfig:
     command: CommandDriverConfig = setting(
         factory=CommandDriverConfig, help="A program of the site."
     )
+    slurm: SlurmDriverConfig = setting(factory=SlurmDriverConfig, help="A Slurm.")
+    kubernetes: KubernetesDriverConfig = setting(
+        factory=KubernetesDriverConfig, help="A Kubernetes cluster (docs/kubernetes-isolation.md)."
+    )
 
     @property
     def parts(self) -> Mapping[str, DriverConfig]:
         """Return the part of each driver, by the name under which it is shown and journaled."""
-        return {"command": self.command}
+        return {"command": self.command, "slurm": self.slurm, "kubernetes": self.kubernetes}
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
@@ -82,15 +88,17 @@ def configured_drivers(
     remembered: Callable[[str], Mapping[str, Hold]],
     own_nodes: Callable[[str], Collection[str]] = lambda _: frozenset(),
     cluster_id: Callable[[], str] = str,
+    launching: Callable[[], Collection[str]] = frozenset,
 ) -> dict[str, IsolationDriver]:
     """Return the drivers that are configured, by name; ``remembered``: their holds by the journal.
 
-    ``own_nodes`` returns the nodes of a driver, by their groups. The built-in driver is always
+    ``own_nodes`` returns the nodes of a driver, by their groups; ``launching`` those with launchers
+    of jobs. The built-in driver is always
     there, and has no scheduler that would know its holds.
     """
     made = {
         name: part.driver(
-            DriverContext(config.call_timeout_s, partial(own_nodes, name), cluster_id)
+            DriverContext(config.call_timeout_s, partial(own_nodes, name), cluster_id, launching)
         )
         for name, part in config.parts.items()
     }

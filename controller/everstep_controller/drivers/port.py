@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 
@@ -19,11 +19,13 @@ class DriverContext:
     ``nodes`` returns the nodes that are its own, by their groups, and those that it still withholds
     for Everstep and that are others' by now: they are freed once. It is asked about no others.
     ``cluster_id`` returns what tells this cluster's marks at a scheduler from those of another.
+    ``launching`` returns the nodes on which jobs of Everstep have launchers.
     """
 
     call_timeout_s: float
     nodes: Callable[[], Collection[str]] = frozenset
     cluster_id: Callable[[], str] = str
+    launching: Callable[[], Collection[str]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +82,13 @@ class IsolationDriver(Protocol):
 
     async def apply(self, wanted: Sequence[WantedIsolation]) -> Applied:
         """Withhold or free each node as wanted."""
+        ...
+
+
+@runtime_checkable
+class ClosableDriver(Protocol):
+    """A driver that does something beside its calls, such as to watch its scheduler."""
+
+    async def close(self) -> None:
+        """End that; nothing is asked of the driver afterwards."""
         ...

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -65,11 +65,13 @@ class ControllerCollector(Collector):
         counts: Callable[[], Counts],
         snapshots: JobNumbers,
         loop: asyncio.AbstractEventLoop,
+        more: Sequence[Callable[[], Iterable[Metric]]] = (),
     ) -> None:
         self._state = state
         self._counts = counts
         self._snapshots = snapshots
         self._loop = loop
+        self._more = more
 
     def collect(self) -> Iterator[Metric]:
         """Yield all series."""
@@ -82,6 +84,7 @@ class ControllerCollector(Collector):
                 *_windows(state),
                 *job_metrics(state, counts.now_ns),
                 *self._snapshots_and_standbys(state, counts.now_ns),
+                *(metric for source in self._more for metric in source()),
             ]
 
         yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)

@@ -4222,3 +4222,153 @@ class CancelMaintenanceRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelMaintenanceRequest: _TypeAlias = CancelMaintenanceRequest  # noqa: Y015
+
+@_typing.final
+class ListWebhooksRequest(_message.Message):
+    """List webhooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWebhooksRequest: _TypeAlias = ListWebhooksRequest  # noqa: Y015
+
+@_typing.final
+class ListWebhooksReply(_message.Message):
+    """Webhooks, by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[Global___WebhookLine]: ...
+    def __init__(
+        self,
+        *,
+        webhooks: _abc.Iterable[Global___WebhookLine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["webhooks", b"webhooks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWebhooksReply: _TypeAlias = ListWebhooksReply  # noqa: Y015
+
+@_typing.final
+class WebhookLine(_message.Message):
+    """How a webhook fares; counts are of this start of the controller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    DIGESTED_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    ANSWER_NS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    host: _builtins.str
+    """Host of its URL; empty before the first request."""
+    cursor: _builtins.int
+    """Line of the event list up to which it is done, and how many are behind that."""
+    lag: _builtins.int
+    sent: _builtins.int
+    """Events that were accepted, requests that were not, events that were given up, and events that
+    went in digests.
+    """
+    failed: _builtins.int
+    given_up: _builtins.int
+    digested: _builtins.int
+    answer: _builtins.str
+    """The newest answer or why there was none, and when; 0 before the first."""
+    answer_ns: _builtins.int
+    trouble: _builtins.str
+    """Why it fails for so long that people should look; empty while it works."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        host: _builtins.str = ...,
+        cursor: _builtins.int = ...,
+        lag: _builtins.int = ...,
+        sent: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        given_up: _builtins.int = ...,
+        digested: _builtins.int = ...,
+        answer: _builtins.str = ...,
+        answer_ns: _builtins.int = ...,
+        trouble: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answer_ns", b"answer_ns", "cursor", b"cursor", "digested", b"digested", "failed", b"failed", "given_up", b"given_up", "host", b"host", "lag", b"lag", "name", b"name", "sent", b"sent", "trouble", b"trouble"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WebhookLine: _TypeAlias = WebhookLine  # noqa: Y015
+
+@_typing.final
+class TestWebhookRequest(_message.Message):
+    """Test which webhook."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    operator: _builtins.str
+    """Who asks."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "operator", b"operator"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestWebhookRequest: _TypeAlias = TestWebhookRequest  # noqa: Y015
+
+@_typing.final
+class TestWebhookReply(_message.Message):
+    """What came of a test."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.bool
+    answer: _builtins.str
+    """The answer, or why there was none."""
+    host: _builtins.str
+    def __init__(
+        self,
+        *,
+        accepted: _builtins.bool = ...,
+        answer: _builtins.str = ...,
+        host: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "answer", b"answer", "host", b"host"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestWebhookReply: _TypeAlias = TestWebhookReply  # noqa: Y015

@@ -50,6 +50,10 @@ class AdminStub:
     """What happened, oldest first; with follow, then what happens."""
     ListIncidents: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListIncidentsRequest, _admin_pb2.ListIncidentsReply]
     """Incidents of the whole fleet, newest first."""
+    ListWebhooks: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListWebhooksRequest, _admin_pb2.ListWebhooksReply]
+    """How each webhook of the controller fares."""
+    TestWebhook: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TestWebhookRequest, _admin_pb2.TestWebhookReply]
+    """Send a test event by a webhook, and wait for the answer. NOT_FOUND for an unknown name."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListJobsRequest, _admin_pb2.ListJobsReply]
     """All jobs."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetJobRequest, _admin_pb2.JobDetail]
@@ -162,6 +166,10 @@ class AdminAsyncStub(AdminStub):
     """What happened, oldest first; with follow, then what happens."""
     ListIncidents: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListIncidentsRequest, _admin_pb2.ListIncidentsReply]  # type: ignore[assignment]
     """Incidents of the whole fleet, newest first."""
+    ListWebhooks: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListWebhooksRequest, _admin_pb2.ListWebhooksReply]  # type: ignore[assignment]
+    """How each webhook of the controller fares."""
+    TestWebhook: _aio.UnaryUnaryMultiCallable[_admin_pb2.TestWebhookRequest, _admin_pb2.TestWebhookReply]  # type: ignore[assignment]
+    """Send a test event by a webhook, and wait for the answer. NOT_FOUND for an unknown name."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListJobsRequest, _admin_pb2.ListJobsReply]  # type: ignore[assignment]
     """All jobs."""
     GetJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetJobRequest, _admin_pb2.JobDetail]  # type: ignore[assignment]
@@ -307,6 +315,22 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListIncidentsReply, _abc.Awaitable[_admin_pb2.ListIncidentsReply]]:
         """Incidents of the whole fleet, newest first."""
+
+    @_abc_1.abstractmethod
+    def ListWebhooks(
+        self,
+        request: _admin_pb2.ListWebhooksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListWebhooksReply, _abc.Awaitable[_admin_pb2.ListWebhooksReply]]:
+        """How each webhook of the controller fares."""
+
+    @_abc_1.abstractmethod
+    def TestWebhook(
+        self,
+        request: _admin_pb2.TestWebhookRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TestWebhookReply, _abc.Awaitable[_admin_pb2.TestWebhookReply]]:
+        """Send a test event by a webhook, and wait for the answer. NOT_FOUND for an unknown name."""
 
     @_abc_1.abstractmethod
     def ListJobs(

@@ -65,6 +65,21 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return self._queries.incidents(open_only=request.open)
 
     @question
+    async def ListWebhooks(
+        self, request: admin_pb2.ListWebhooksRequest
+    ) -> admin_pb2.ListWebhooksReply:
+        """See admin.proto."""
+        del request
+        return self._queries.webhooks()
+
+    @order
+    async def TestWebhook(
+        self, request: admin_pb2.TestWebhookRequest
+    ) -> admin_pb2.TestWebhookReply:
+        """See admin.proto."""
+        return await self._queries.test_webhook(request.name)
+
+    @question
     async def ListJobs(self, request: admin_pb2.ListJobsRequest) -> admin_pb2.ListJobsReply:
         """See admin.proto."""
         return self._queries.jobs()

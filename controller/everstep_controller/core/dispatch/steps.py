@@ -3,7 +3,7 @@
 Each step decides from the state alone, after those above it, and changes nothing but what it names.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -232,10 +232,15 @@ JOB_STEPS: tuple[Step[JobRecord], ...] = (
 
 
 class Steps(NamedTuple):
-    """Steps of nodes and of jobs; tests have some that compare the state before and after."""
+    """What decides, in order; tests have some that compare the state before and after each step."""
 
-    of_nodes: tuple[Step[NodeRecord], ...]
-    of_jobs: tuple[Step[JobRecord], ...]
+    of_nodes: Sequence[Callable[[Reconciliation, NodeRecord], None]]
+    of_waiting_jobs: Sequence[Callable[[Reconciliation, JobRecord], None]]
+    of_jobs: Sequence[Callable[[Reconciliation, JobRecord], None]]
 
 
-STEPS = Steps(NODE_STEPS, JOB_STEPS)
+STEPS = Steps(
+    of_nodes=tuple(step.decide for step in NODE_STEPS),
+    of_waiting_jobs=tuple(step.decide for step in JOB_STEPS if step.waiting),
+    of_jobs=tuple(step.decide for step in JOB_STEPS if not step.waiting),
+)

@@ -43,6 +43,8 @@ class Reported(Generic[R_co]):
     report: R_co
     # Name of the job that it is about; "": it is about the node.
     job: str = ""
+    # When what it tells was seen; 0: when it happened.
+    seen_ns: int = 0
 
 
 # Who may claim a node.
@@ -112,6 +114,10 @@ class OpenFinding:
     accepted_by: str = ""
     # Its evidence when it was raised, where that has changed since.
     first_evidence: str = ""
+    # When it was seen last, as far as its agent has told; 0: as it began.
+    seen_ns: int = 0
+    # It was told so late that it starts no action before it is seen again.
+    late: bool = False
 
     @property
     def counts_against_node(self) -> bool:

@@ -27,7 +27,7 @@ def findings_of(
         finding = held.finding
         if owners.get(finding.condition) is not held.owner:
             continue
-        if held.counts_against_node and finding.severity is not Severity.INFO:
+        if held.counts_against_node and not held.late and finding.severity is not Severity.INFO:
             mode = policy.mode_of(finding.condition, finding.mode)
             if mode is not Mode.OBSERVE:
                 yield held

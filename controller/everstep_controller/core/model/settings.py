@@ -196,6 +196,13 @@ class Settings:
         help="Hardware findings of a node this long before or after ranks died there count as "
         "the cause: a driver that hangs is a finding only after a minute.",
     )
+    evidence_max_age_ns: int = duration(
+        600.0,
+        help="What an agent has seen longer ago isolates no node, for it may be over: it is of the "
+        "time of a controller, or an agent, that was away. It is shown, and acted on when it is "
+        "seen again; an agent that connects says what is open then. LinkDown: 120 s at most. 0: "
+        "evidence of any age.",
+    )
     strike_window_ns: int = duration(
         86_400.0,
         help="After a second unexplained death of a rank on one node within this time the node"
