@@ -13,6 +13,7 @@ BENCHMARKS = {
     "cadence": "cadence.benchmark",
     "command-line": "scale.command_line",
     "cuts": "liveness.cuts",
+    "fleet": "fleet.benchmark",
     "hang-faults": "hangs.faults",
     "hang-recovery": "hangs.recovery",
     "hang-watching": "hangs.watching",

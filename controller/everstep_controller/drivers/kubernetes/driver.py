@@ -231,20 +231,18 @@ class KubernetesDriver:
     async def _view(self) -> DriverView:
         holds, nodes, silent = dict[str, Hold](), dict[str, SchedulerNode](), list[NodeView]()
         marking = self._marking()
-        for count, (name, own) in enumerate(self._names.items()):
-            view = self._nodes.views.get(name)
-            if view is None:
-                continue
+        # Others than our own may become ours, by their labels.
+        for count, (name, view) in enumerate(list(self._nodes.views.items())):
             hold = hold_of(view, marking)
-            if hold is not None:
+            own = self._names.get(name, "")
+            if hold is not None and own:
                 holds[own] = hold
-            if view.is_silent:
+            if view.is_silent and own:
                 silent.append(view)
-            nodes[own] = SchedulerNode(view.state, labels=view.labels)
+            said = SchedulerNode(view.state, labels=view.labels)
+            nodes.update((known, said) for known in self._nodes.names_of(view))
             if count % 500 == 499:
-                await asyncio.sleep(
-                    0
-                )  # of a large fleet it takes longer than a turn of the loop may
+                await asyncio.sleep(0)  # a large fleet takes longer than a turn may
         down = dict(await asyncio.gather(*map(self._down, silent[:_ASKED_MAX])))
         if self._policy.shows_pods:
             await self._add_work(nodes)
@@ -288,6 +286,8 @@ class KubernetesDriver:
     async def _make(self, wanted: WantedIsolation) -> Hold | None:
         """Make one node so; return the hold on it. Raises DriverError."""
         known = self._nodes.find(wanted.node)
+        if known is None and self._nodes.selector:
+            raise _NoSuchNodeError(wanted.node)  # what is not followed is not changed either
         name = known.name if known is not None else wanted.node
         node = await self._node(name)
         view = self._kept(node)
@@ -296,7 +296,9 @@ class KubernetesDriver:
         owner = strongest(wanted.owners) if wanted.withheld else ""
         self._remember(view, wanted, told)
         out = await self._is_off(view, wanted)
-        view = await self._patch(view, Change(owner, out), frees=not owner, read=node)
+        cordon = self._configured.cordon if wanted.cordon is None else wanted.cordon
+        change = Change(owner, out, cordon)
+        view = await self._patch(view, change, frees=not owner, read=node)
         marking = self._marking()
         wanted_condition = self._condition_of(view)
         if wanted_condition is not None and is_ours(view, marking) == wanted.withheld:
