@@ -128,12 +128,11 @@ _NOTES = st.dictionaries(
     st.sampled_from(["isolated_by", "cordoned_by", "out_of_service_by"]),
     st.sampled_from(["c1", "c2"]),
 )
+_CORDONS = st.sampled_from([None, True, False])
 _MARKINGS = st.builds(Marking, st.just("c1"), st.sampled_from(["NoSchedule", "NoExecute"]))
 
 
-@given(
-    _TAINTS, st.booleans(), _NOTES, _MARKINGS, st.booleans(), st.sampled_from([None, True, False])
-)
+@given(_TAINTS, st.booleans(), _NOTES, _MARKINGS, st.booleans(), _CORDONS)
 def test_to_withhold_and_to_free_changes_nothing_of_others(
     taints: list[Json],
     cordoned: bool,
