@@ -69,7 +69,7 @@ def after(before: Node, change: Change, marking: Marking) -> Node:
         for key, value in asked["metadata"].get("annotations", {}).items():
             annotations.pop(key, None)
             annotations |= {key: value} if value is not None else {}
-        spec |= {key: value or False for key, value in asked.get("spec", {}).items()}
+        spec |= {k: False if v is None else v for k, v in asked.get("spec", {}).items()}
     body["metadata"]["annotations"] = annotations
     body["spec"] = spec
     return decoded(json.dumps(body).encode(), Node, "a node")
