@@ -51,15 +51,15 @@ class DriversConfig:
     command: CommandDriverConfig = setting(
         factory=CommandDriverConfig, help="A program of the site."
     )
+    slurm: SlurmDriverConfig = setting(factory=SlurmDriverConfig, help="A Slurm.")
     kubernetes: KubernetesDriverConfig = setting(
         factory=KubernetesDriverConfig, help="A Kubernetes cluster (docs/kubernetes-isolation.md)."
     )
-    slurm: SlurmDriverConfig = setting(factory=SlurmDriverConfig, help="A Slurm.")
 
     @property
     def parts(self) -> Mapping[str, DriverConfig]:
         """Return the part of each driver, by the name under which it is shown and journaled."""
-        return {"command": self.command, "kubernetes": self.kubernetes, "slurm": self.slurm}
+        return {"command": self.command, "slurm": self.slurm, "kubernetes": self.kubernetes}
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
