@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
@@ -134,10 +134,10 @@ class KubernetesDriver:
         now: dict[str, Hold | None] = {}
         failures: dict[str, str] = {}
         unmanaged: set[str] = set()
-        limit = asyncio.Semaphore(_AT_ONCE)
+        left = iter(wanted)
 
-        async def make(one: WantedIsolation) -> None:
-            async with limit:
+        async def work() -> None:
+            for one in left:
                 try:
                     now[one.node] = await self._make(one)
                 except _NoSuchNodeError:
@@ -145,16 +145,9 @@ class KubernetesDriver:
                 except DriverError as error:
                     failures[one.node] = str(error)
 
-        tasks = {asyncio.create_task(make(one)): one for one in wanted}
-        try:
-            await asyncio.wait(tasks, timeout=self._context.call_timeout_s * _SHARE)
-        finally:
-            late = [one for task, one in tasks.items() if not task.done()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for one in late:
-            failures.setdefault(one.node, "it was not reached in time, and is asked for again")
+        await _together(work, min(_AT_ONCE, len(wanted)), self._context.call_timeout_s * _SHARE)
+        for name in {one.node for one in wanted} - now.keys() - failures.keys() - unmanaged:
+            failures[name] = "it was not reached in time, and is asked for again"
         return Applied(now, failures, unmanaged)
 
     async def close(self) -> None:
@@ -408,6 +401,23 @@ class KubernetesDriver:
     def _owner_on(view: NodeView, marking: Marking) -> str:
         taints: Mapping[str, str] = {taint.key: taint.value for taint in view.taints}
         return taints[TAINT] if is_ours(view, marking) else ""
+
+
+async def _together(
+    work: Callable[[], Coroutine[None, None, None]], count: int, timeout_s: float
+) -> None:
+    """Do this so many times beside one another, until it is done or the time is over."""
+    workers = [asyncio.create_task(work()) for _ in range(count)]
+    try:
+        if workers:
+            await asyncio.wait(workers, timeout=timeout_s)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        ended = await asyncio.gather(*workers, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            raise error
 
 
 class _NoSuchNodeError(DriverError):
