@@ -51,7 +51,9 @@ def differing_defaults(tree: SourceTree) -> dict[str, list[Default]]:
         for name, value in _values(owner):
             if _stem(name) in known:
                 known[_stem(name)].append(Default(owner.name, value))
-    return {name: found for name, found in known.items() if len({one.value for one in found}) > 1}
+    # A field without a value of its own ("None") says nothing, as those of a group of nodes.
+    said = {name: [one for one in found if one.value != "None"] for name, found in known.items()}
+    return {name: found for name, found in said.items() if len({one.value for one in found}) > 1}
 
 
 def _copies(
