@@ -1,12 +1,12 @@
 """Replay: folds a journal again and reports where this version would decide differently."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_controller.assembly.journal_backends import journal_at
-from everstep_controller.core.actions import Action
+from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import JournaledEvent
 from everstep_controller.journal.codec import (
     UnreadableError,
@@ -50,12 +50,18 @@ def compare(store: JournalReader, core_factory: CoreFactory) -> Comparison:
             continue
         events += 1
         called_for = [one for event in taken for one in _decide(core, event, stored)]
-        decided = tuple(encode(action).decode() for action in called_for)
+        decided = _texts(called_for)
         body = recorded.get(stored.seq)
-        before = tuple(encode(a).decode() for a in decode_actions(body)) if body else ()
+        before = _texts(decode_actions(body)) if body else ()
         if decided != before:
             found.append(Difference(stored.seq, stored.kind, before, decided))
     return Comparison(events, tuple(found))
+
+
+def _texts(called_for: Iterable[Action]) -> tuple[str, ...]:
+    """Return actions as they are compared; what programs are told of a line is no decision."""
+    plain = (replace(one, about=None) if isinstance(one, Announce) else one for one in called_for)
+    return tuple(encode(action).decode() for action in plain)
 
 
 def _decide(core: Deciding, event: JournaledEvent, stored: StoredEvent) -> list[Action]:

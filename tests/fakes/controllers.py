@@ -7,10 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -22,6 +23,7 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.service import Controller, Options
+from everstep_controller.webhooks.config import WebhookConfig
 from everstep_proto.tls import TlsSettings
 from fakes.local_secret import SECRET_FILE, SECRET_LINE
 from fakes.waits import eventually
@@ -50,9 +52,11 @@ async def controller(
     drivers: DriversConfig | None = None,
     wall_ns: Callable[[], int] = time.time_ns,
     boot: tuple[str, Callable[[], int]] = ("", boot_ns),
+    webhooks: Mapping[str, WebhookConfig] = MappingProxyType({}),
 ) -> AsyncIterator[Controller]:
     """Run a controller on this loop."""
-    settings = replace(config(folder, tls), drivers=drivers or DriversConfig())
+    drivers = drivers or DriversConfig()
+    settings = replace(config(folder, tls), drivers=drivers, webhooks=webhooks)
     if tls is not None:
         settings = replace(settings, listen="localhost:0")
     running = Controller.open(

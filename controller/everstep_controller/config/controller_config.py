@@ -1,14 +1,18 @@
 """Controller configuration: the keys that an operator sets, with the reason for every default."""
 
 import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.addresses import split_address
 from everstep_common.config import setting
 from everstep_common.setting import positive
+from everstep_controller.config.group_config import group_problems
+from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
+from everstep_controller.webhooks.config import WebhookConfig, name_problem
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
     SECRET_SHOWN,
@@ -103,6 +107,12 @@ class ControllerConfig:
     drivers: DriversConfig = setting(
         factory=DriversConfig, help="Who else places work on the nodes."
     )
+    webhooks: Mapping[str, WebhookConfig] = setting(
+        factory=dict, help="Who is told of decisions, findings and incidents; docs/webhooks.md."
+    )
+    groups: Mapping[str, Group] = setting(
+        factory=dict, help="Groups of nodes, by their names: what is set for them alone."
+    )
     tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
 
     def cluster_file_beside(self, config: Path | None) -> Path:
@@ -110,6 +120,10 @@ class ControllerConfig:
         if self.cluster_file != Path():
             return self.cluster_file
         return (config or self.journal).with_suffix(".cluster")
+
+    def webhook_cursor(self, name: str) -> Path:
+        """Return the file that says how far a webhook has come: beside the journal."""
+        return self.journal.with_suffix(".webhooks") / f"{name}.json"
 
     @property
     def hang_evidence(self) -> Path:
@@ -126,6 +140,8 @@ class ControllerConfig:
         found += self.tls.problems(exposed)
         found += [f"core.{problem}" for problem in self.core.problems()]
         found += [f"drivers.{problem}" for problem in self.drivers.problems()]
+        found += _webhook_problems(self.webhooks)
+        found += group_problems(self.groups, self.drivers)
         if self.log_level not in ("debug", "info", "warning", "error"):
             found.append(
                 f"log_level: expected debug, info, warning or error, got {self.log_level!r}"
@@ -133,6 +149,13 @@ class ControllerConfig:
         if self.log_style not in ("auto", "text", "json"):
             found.append(f"log_style: expected auto, text or json, got {self.log_style!r}")
         return found
+
+
+def _webhook_problems(webhooks: Mapping[str, WebhookConfig]) -> Iterator[str]:
+    for name, webhook in webhooks.items():
+        if problem := name_problem(name):
+            yield f"webhooks.{name}: {problem}"
+        yield from (f"webhooks.{name}.{problem}" for problem in webhook.problems())
 
 
 def _address_problems(key: str, value: str) -> list[str]:

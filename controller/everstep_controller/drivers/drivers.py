@@ -11,6 +11,7 @@ from typing import Protocol
 
 from everstep_common.config import setting
 from everstep_controller.core.model.isolation import Hold
+from everstep_controller.core.nodes.isolation import BUILT_IN
 from everstep_controller.drivers.built_in import BuiltInDriver
 from everstep_controller.drivers.command import CommandDriverConfig
 from everstep_controller.drivers.port import DriverContext, IsolationDriver
@@ -67,6 +68,12 @@ class DriversConfig:
             found += [f"{name}.{problem}" for problem in part.problems()]
         return found
 
+    def configured(self) -> set[str]:
+        """Return the names of the drivers that are configured, without mistakes."""
+        context = DriverContext(self.call_timeout_s)
+        usable = {name: part for name, part in self.parts.items() if not part.problems()}
+        return {name for name, part in usable.items() if part.driver(context) is not None}
+
     def timing(self) -> DriverTiming:
         """Return the durations that hold for every driver."""
         return DriverTiming(self.call_timeout_s, self.read_interval_s)
@@ -92,4 +99,4 @@ def configured_drivers(
         for name, part in config.parts.items()
     }
     configured = {name: driver for name, driver in made.items() if driver is not None}
-    return {"built-in": BuiltInDriver(remembered("built-in")), **configured}
+    return {BUILT_IN: BuiltInDriver(remembered(BUILT_IN)), **configured}

@@ -16,7 +16,8 @@ class DriverContext:
     """What a driver is given when it is made.
 
     Each of its calls is cancelled after ``call_timeout_s``: what it waits for itself is less.
-    ``nodes`` returns the nodes that are its own, by their groups; it is asked about no others.
+    ``nodes`` returns the nodes that are its own, by their groups, and those that it still withholds
+    for Everstep and that are others' by now: they are freed once. It is asked about no others.
     ``cluster_id`` returns what tells this cluster's marks at a scheduler from those of another.
     ``launching`` returns the nodes on which jobs of Everstep have launchers.
     """
@@ -31,7 +32,8 @@ class DriverContext:
 class SchedulerNode:
     """What a scheduler says of one node: its state in the scheduler's words, and what runs there.
 
-    ``labels`` are what its people sort nodes by there: features and partitions, or labels.
+    ``labels`` are what its people sort nodes by there: features and partitions, or labels. One that
+    has several words, as a node of two partitions, has them with commas between: ``gpu,debug``.
     """
 
     state: str
@@ -44,7 +46,8 @@ class DriverView:
     """Every node that the scheduler places no work on, whoever asked for it.
 
     ``down`` are those that it has itself lost sight of, with what it says of each. ``nodes`` is
-    what it says of each node, for people and for groups; empty from a driver that does not tell.
+    what it says of each node that it has, for people and for groups (a node may become one of the
+    driver's own by its labels); empty from a driver that does not tell.
     """
 
     holds: Mapping[str, Hold]

@@ -75,6 +75,8 @@ class Announcement:
     subject: str
     reason: str
     message: str
+    # What programs are told of it (codec.py); empty for nothing.
+    about: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +160,14 @@ class JournalReader(Protocol):
 
     def announcements(self, subject: str, limit: int, since_ns: int = 0) -> list[Announcement]:
         """Return the newest lines of the event list, oldest first, of one subject if named."""
+        ...
+
+    def first_announcement(self) -> int:
+        """Return the number of the oldest line that is kept; 0 for none."""
+        ...
+
+    def announcements_after(self, number: int, limit: int) -> list[Announcement]:
+        """Return the lines after a number, oldest first, with what programs are told of them."""
         ...
 
     def ledger_rows(self, since_ns: int) -> Iterator[LedgerRow]:

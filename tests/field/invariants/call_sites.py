@@ -334,6 +334,23 @@ def _vault_of_agents() -> Iterator[CallSite]:
 def _controller() -> Iterator[CallSite]:
     c = f"{_C}."
     yield CallSite(
+        f"{c}webhooks.sender",
+        "webhook %s: %s",
+        _R,
+        "its receiver is told the same, as io.everstep.not-sent",
+    )
+    yield CallSite(
+        f"{c}webhooks.sender",
+        "webhook %s: %s cannot be written: %s; after a restart some events come twice",
+        _X,
+        "a disk is full, and nothing is lost",
+    )
+    yield CallSite(
+        *(f"{c}webhooks.sender", "webhook %s ended", _F),
+        "the controller tells of it while it lasts",
+        ("WebhookFailed",),
+    )
+    yield CallSite(
         *(f"{c}api.fleet.sessions", "%s: a %s of %d bytes is too long to send", _N),
         "no order of the field is so long",
     )

@@ -73,7 +73,7 @@ def test_what_is_typed_beside_quick_holds() -> None:
 
 def test_help_names_each_part_with_its_time_and_says_what_quick_is() -> None:
     told = BENCHMARK.parser("some").format_help()
-    assert "fails 0:10, once 0:30" in told
+    assert "fails 0:10, once 0:30" in " ".join(told.split())
     assert "about 0:40" in told
     assert "as --repeats 1" in told
     assert "(default: 4)" in told

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any, ClassVar
 
 from everstep_controller.core.actions import Announce, SetTimer
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.dispatch.reconcile import reconcile
-from everstep_controller.core.dispatch.steps import STEPS, Step, Steps, SubjectT
+from everstep_controller.core.dispatch.steps import JOB_STEPS, NODE_STEPS, Step, Steps, SubjectT
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.turn import Reconciliation
 from everstep_controller.journal.codec import encode
@@ -25,12 +25,12 @@ class CheckedCore(Core):
 
     def decide(self, turn: Reconciliation) -> None:
         """See Core."""
-        of_nodes, of_jobs = STEPS
-        checked = Steps(tuple(map(self._checked, of_nodes)), tuple(map(self._checked, of_jobs)))
+        checked = Steps(
+            of_nodes=[partial(self.run, step) for step in NODE_STEPS],
+            of_waiting_jobs=[partial(self.run, step) for step in JOB_STEPS if step.waiting],
+            of_jobs=[partial(self.run, step) for step in JOB_STEPS if not step.waiting],
+        )
         reconcile(turn, checked)
-
-    def _checked(self, step: Step[SubjectT]) -> Step[SubjectT]:
-        return replace(step, decide=lambda turn, subject: self.run(step, turn, subject))
 
     def run(self, step: Step[SubjectT], turn: Reconciliation, subject: SubjectT) -> None:
         """Run a step. Raises AssertionError where it changes what it does not name."""

@@ -3,11 +3,13 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from everstep_controller.api.admin.drivers import DriverQueries
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.pair_tests import PairTestOperations
+from everstep_controller.api.admin.policies import PolicyQueries
 from everstep_controller.api.admin.queries import AdminSources, Queries
 from everstep_controller.api.admin.ranks import JobLogs, JobStacks, SlowRanks
 from everstep_controller.api.admin.snapshots import SnapshotOperations
@@ -24,7 +26,9 @@ class AdminApi:
         self._now_ns = runtime.now_ns
         self._log = EventLog(runtime, sources.history)
         self.snapshots = SnapshotOperations(runtime, sources.vault)
-        self.queries = Queries(sources, self._log, self.snapshots)
+        self.drivers = DriverQueries(runtime, sources.readings, sources.failed_calls)
+        self.policies = PolicyQueries(runtime)
+        self.queries = Queries(sources, self._log, self.snapshots, self.drivers)
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
         self.pair_tests = PairTestOperations(runtime)

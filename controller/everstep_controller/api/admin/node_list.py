@@ -61,6 +61,7 @@ def list_nodes(state: State, request: admin_pb2.ListNodesRequest) -> admin_pb2.L
     refused = sorted(state.refused_agents.values(), key=lambda one: (one.node, one.since_ns))
     reply = admin_pb2.ListNodesReply(
         halted=state.halted,
+        drivers_paused=state.drivers_paused,
         refused_agents=[answer(admin_pb2.RefusedAgent, one) for one in refused],
         summary=_summary(selected, len(state.nodes)),
     )

@@ -65,6 +65,21 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         return self._queries.incidents(open_only=request.open)
 
     @question
+    async def ListWebhooks(
+        self, request: admin_pb2.ListWebhooksRequest
+    ) -> admin_pb2.ListWebhooksReply:
+        """See admin.proto."""
+        del request
+        return self._queries.webhooks()
+
+    @order
+    async def TestWebhook(
+        self, request: admin_pb2.TestWebhookRequest
+    ) -> admin_pb2.TestWebhookReply:
+        """See admin.proto."""
+        return await self._queries.test_webhook(request.name)
+
+    @question
     async def ListJobs(self, request: admin_pb2.ListJobsRequest) -> admin_pb2.ListJobsReply:
         """See admin.proto."""
         return self._queries.jobs()
@@ -184,12 +199,28 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     @order
     async def Pause(self, request: admin_pb2.PauseRequest) -> admin_pb2.AutomationReply:
         """See admin.proto."""
+        if request.drivers:
+            return await self._operations.pause_drivers(request.operator, request.reason)
         return await self._operations.pause(request.subject, request.operator, request.reason)
 
     @order
     async def Resume(self, request: admin_pb2.ResumeRequest) -> admin_pb2.AutomationReply:
         """See admin.proto."""
+        if request.drivers:
+            return await self._operations.resume_drivers(request.operator)
         return await self._operations.resume(request.subject, request.operator)
+
+    @question
+    async def GetPolicy(self, request: admin_pb2.GetPolicyRequest) -> admin_pb2.PolicyReply:
+        """See admin.proto."""
+        return self._admin.policies.policy(request)
+
+    @question
+    async def ListDrivers(
+        self, request: admin_pb2.ListDriversRequest
+    ) -> admin_pb2.ListDriversReply:
+        """See admin.proto."""
+        return self._admin.drivers.all()
 
     @order
     async def Inject(self, request: admin_pb2.InjectRequest) -> admin_pb2.InjectionLine:

@@ -77,9 +77,10 @@ def _reconcile_nodes(turn: Reconciliation, steps: Steps) -> set[str]:
         if not names:
             return judged
         judged.update(names)
+        nodes = turn.state.nodes
         for name in names:
-            for step in steps.of_nodes:
-                step.decide(turn, turn.state.nodes[name])
+            for decide in steps.of_nodes:
+                decide(turn, nodes[name])  # a step may put another record under the name
     raise UnsettledError(f"nodes not settled after {_ROUNDS_MAX} rounds: {turn.marks.nodes}")
 
 
@@ -101,6 +102,9 @@ def _reconcile_job(turn: Reconciliation, job_id: str, steps: Steps) -> None:
     job = turn.state.jobs.get(job_id)
     if job is None:
         return
-    for step in steps.of_jobs:
-        if bool(job.after) is step.waiting:
-            step.decide(turn, job)
+    if job.after:
+        for decide in steps.of_waiting_jobs:
+            decide(turn, job)
+    if not job.after:  # it may have begun by that
+        for decide in steps.of_jobs:
+            decide(turn, job)

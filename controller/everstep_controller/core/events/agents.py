@@ -104,6 +104,8 @@ class FindingSettled:
     at_ns: int
     finding: Finding | None
     evidence: str
+    # When that was seen; 0: when it began.
+    seen_ns: int = 0
 
 
 AgentEvent = (

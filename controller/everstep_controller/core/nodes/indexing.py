@@ -13,7 +13,7 @@ def refresh(turn: Turn, node: NodeRecord) -> None:
     """File a node as its record is now; one that is isolated no more leaves room for others."""
     state = turn.state
     counted = state.index.is_isolated(node.name)
-    state.index.refresh(node, state.settings, state.machine)
+    state.index.refresh(node, state.filing_basis())
     if counted and not state.index.is_isolated(node.name):
         budgets.mark_deferred(turn)
 

@@ -36,7 +36,7 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
     job.generation.unsaved.move = _sentence(job, why, saved=saved)
     if node is None or not saved or job.state is not JobState.RUNNING:
         return None
-    budgets.record_isolation(turn)
+    budgets.record_isolation(turn, node)
     node.swap.begun_ns = turn.now_ns
     doubt = node.liveness.silence.doubt
     reason = f"the agent of {node.name} is away, and a spare takes its place: {doubt}"
@@ -45,7 +45,7 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
 
 def problem(state: State, job: JobRecord, node: NodeRecord) -> str:
     """Return what speaks against a move now, whether it has begun or not; "" for nothing."""
-    mode = state.settings.mode_of(STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
+    mode = state.mode_of(node, STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
     if mode is not Mode.ENFORCE:
         return f"the mode of {STEPS_UNSAVED.name} is {mode.value}"
     if node.liveness.silence.held or outage.is_among_many(state, node.name):

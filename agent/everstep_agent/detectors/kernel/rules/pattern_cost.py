@@ -137,7 +137,7 @@ def _letters_of(name: str, value: Any) -> _Letters:  # noqa: ANN401
     if name == "LITERAL":
         return 1 << min(int(value), 255)
     if name == "NOT_LITERAL":
-        return _ALL & ~(1 << value) if value < 255 else _ALL
+        return _ALL & ~(1 << int(value)) if value < 255 else _ALL
     return _ALL if name == "ANY" else _letters_in(value)
 
 

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from everstep_common.judging.findings import Severity
+from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Accelerator, KernelMessage
 from everstep_controller.core.accounting.ledger import (
     DEFINITIONS,
@@ -54,7 +54,9 @@ def troubling(node: NodeRecord) -> list[OpenFinding]:
     return [one for one in held if one.finding.severity is not Severity.INFO]
 
 
-def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> admin_pb2.NodeSummary:
+def node_summary(
+    node: NodeRecord, jobs: Iterable[str], maintenance: str, groups: Iterable[str] = ()
+) -> admin_pb2.NodeSummary:
     """Return a node in a line; ``maintenance`` says which window it has, if any."""
     return answer(
         admin_pb2.NodeSummary,
@@ -71,6 +73,7 @@ def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> adm
         no_spare=claims.no_spare(node),
         doubt=node.liveness.silence.doubt,
         doubted_ns=node.liveness.silence.doubted_ns if node.doubtful else 0,
+        groups=groups,
     )
 
 
@@ -92,7 +95,10 @@ def node_detail(
         node.spec,
         inventory,
         summary=node_summary(
-            node, _jobs_there(state, node), window_sentences(state).get(node.name, "")
+            node,
+            _jobs_there(state, node),
+            window_sentences(state).get(node.name, ""),
+            state.index.groups_of(node.name),
         ),
         disks=[answer(admin_pb2.DiskLine, disk) for disk in inventory.disks],
         interfaces=[answer(admin_pb2.InterfaceLine, link) for link in inventory.interfaces],
@@ -126,8 +132,16 @@ def worst_first(findings: Iterable[OpenFinding]) -> list[OpenFinding]:
 def finding_line(state: State, node: str, held: OpenFinding) -> admin_pb2.FindingLine:
     """Return a finding as shown."""
     finding = held.finding
-    mode = state.settings.mode_of(finding.condition, finding.mode)
+    mode = _mode_of(state, node, finding)
     return answer(admin_pb2.FindingLine, held, finding, node=node, mode=mode)
+
+
+def _mode_of(state: State, node: str, finding: Finding) -> Mode:
+    """Return how far automation may go for a finding of a node, or of the controller."""
+    known = state.nodes.get(node)
+    if known is None:
+        return state.settings.mode_of(finding.condition, finding.mode)
+    return state.mode_of(known, finding.condition, finding.mode)
 
 
 def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSummary:
