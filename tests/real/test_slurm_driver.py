@@ -161,7 +161,8 @@ from everstep_controller.drivers.port import DriverContext, DriverError
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 
 try:
-    driver = SlurmDriverConfig(enabled=True, conf_file=Path(sys.argv[1])).driver(DriverContext(30.0))
+    slurm = SlurmDriverConfig(enabled=True, conf_file=Path(sys.argv[1]))
+    driver = slurm.driver(DriverContext(60.0))
     print(sorted(asyncio.run(driver.read()).nodes))
 except DriverError as error:
     print(error)

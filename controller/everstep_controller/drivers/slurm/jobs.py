@@ -1,12 +1,13 @@
 """Slurm's jobs on nodes that are drained for Everstep: who they are, and which may be requeued."""
 
+import contextlib
 import re
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
+from everstep_common.node_lists import NodeListError, expand
 from everstep_controller.drivers.slurm.commands import SlurmCommands
-from everstep_controller.drivers.slurm.hostlists import expand
 
 _FIELDS = ("JobID", "State", "NodeList")
 _REQUEUE = re.compile(r" Requeue=([01]) ")
@@ -64,8 +65,9 @@ def decode_squeue(text: str, separator: str) -> Iterator[SlurmJob]:
     fields = text.split(separator)[:-1]
     for at in range(0, len(fields) - len(_FIELDS) + 1, len(_FIELDS)):
         number, state, nodes = (one.strip() for one in fields[at : at + len(_FIELDS)])
-        if number.isdigit():
-            yield SlurmJob(number, state, frozenset(expand(nodes)))
+        with contextlib.suppress(NodeListError):  # Slurm has told no list: then it has no nodes
+            if number.isdigit() and nodes:
+                yield SlurmJob(number, state, frozenset(expand(nodes)))
 
 
 def may_be_requeued(shown: str, number: str) -> bool:

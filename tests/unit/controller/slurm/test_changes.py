@@ -1,7 +1,6 @@
 """Changes at Slurm: what differs from what is wanted, and the commands that change it."""
 
 import re
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -19,7 +18,6 @@ from everstep_controller.drivers.slurm.changes import (
     update_words,
 )
 from everstep_controller.drivers.slurm.driver import merged
-from everstep_controller.drivers.slurm.hostlists import expand
 from everstep_controller.drivers.slurm.jobs import decode_squeue, may_be_requeued
 from everstep_controller.drivers.slurm.names import (
     NodeNames,
@@ -161,22 +159,6 @@ def test_a_node_is_known_by_the_name_that_is_chosen() -> None:
     assert set(by_our_names(nodes, NodeNames.NAME)[0]) == {"a", "b"}
     assert set(by_our_names(nodes, NodeNames.HOSTNAME)[0]) == {"a-host", "b-host"}
     assert by_our_names(nodes, NodeNames.ADDRESS) == ({}, frozenset({"10.0.0.1"}))
-
-
-@pytest.mark.parametrize(
-    ("hosts", "names"),
-    [
-        ("n1", ["n1"]),
-        ("n[1-3,07],m2", ["n1", "n2", "n3", "n07", "m2"]),
-        ("n[08-11]", ["n08", "n09", "n10", "n11"]),
-        ("r[0-1]n[1-2]-ib", ["r0n1-ib", "r0n2-ib", "r1n1-ib", "r1n2-ib"]),
-        ("", []),
-        ("n[1-9999999999]", []),
-        ("n[x-y]", []),
-    ],
-)
-def test_lists_of_slurm_are_expanded(hosts: str, names: Sequence[str]) -> None:
-    assert expand(hosts) == names
 
 
 @pytest.mark.parametrize("version", VERSIONS)
