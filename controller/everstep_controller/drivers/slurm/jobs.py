@@ -1,12 +1,10 @@
 """Slurm's jobs on nodes that are drained for Everstep: who they are, and which may be requeued."""
 
-import contextlib
 import re
 import secrets
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
-from everstep_common.node_lists import NodeListError, expand
 from everstep_controller.drivers.slurm.commands import SlurmCommands
 
 _FIELDS = ("JobID", "State", "NodeList")
@@ -40,7 +38,18 @@ class SlurmJobs:
         separator = f"|{secrets.token_hex(8)}|"
         fields = ",".join(f"{one}:0{separator}" for one in _FIELDS)
         words = ("--all", "-h", "-t", "R,S,CG,CF", "-w", ",".join(nodes), "-O", fields)
-        return list(decode_squeue(await self._commands.squeue(cluster, *words), separator))
+        told = decode_squeue(await self._commands.squeue(cluster, *words), separator)
+        return [
+            SlurmJob(number, state, await self._names(cluster, listed))
+            for number, state, listed in told
+        ]
+
+    async def _names(self, cluster: str, listed: str) -> frozenset[str]:
+        """Return the names in a list of nodes, which Slurm itself expands."""
+        if "[" not in listed:
+            return frozenset(listed.split(","))
+        shown = await self._commands.show(cluster, "hostnames", listed)
+        return frozenset(shown.split())
 
     async def requeue(
         self, cluster: str, jobs: Sequence[SlurmJob], launching: Collection[str]
@@ -60,14 +69,16 @@ class SlurmJobs:
                 await self._commands.scontrol(cluster, "requeue", job.number)
 
 
-def decode_squeue(text: str, separator: str) -> Iterator[SlurmJob]:
-    """Yield the jobs of ``squeue -h -O``; a line that is not whole is left out."""
+def decode_squeue(text: str, separator: str) -> Iterator[tuple[str, str, str]]:
+    """Yield number, state and list of nodes of each job of ``squeue -h -O``.
+
+    A line that is not whole is left out.
+    """
     fields = text.split(separator)[:-1]
     for at in range(0, len(fields) - len(_FIELDS) + 1, len(_FIELDS)):
-        number, state, nodes = (one.strip() for one in fields[at : at + len(_FIELDS)])
-        with contextlib.suppress(NodeListError):  # Slurm has told no list: then it has no nodes
-            if number.isdigit() and nodes:
-                yield SlurmJob(number, state, frozenset(expand(nodes)))
+        number, state, listed = (one.strip() for one in fields[at : at + len(_FIELDS)])
+        if number.isdigit():
+            yield number, state, listed
 
 
 def may_be_requeued(shown: str, number: str) -> bool:
