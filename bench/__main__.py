@@ -21,6 +21,7 @@ BENCHMARKS = {
     "journal-commit": "journal.commit",
     "journal-day": "journal.day",
     "journal-flips": "journal.flips",
+    "kubernetes": "fleet.kubernetes",
     "liveness": "liveness.benchmark",
     "pair-test": "slow.pair_test",
     "records": "transport.records",

@@ -55,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _replay(given[1:])
     if given[:1] == ["backup"]:
         return _back_up(given[1:])
+    if given[:1] == ["kubernetes"]:
+        return _print_rbac(given[1:])
     recovering = given[:1] == ["recover"]
     parser = _parser()
     options, unknown = parser.parse_known_args(given[1:] if recovering else given)
@@ -85,12 +87,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="everstep-controller",
         usage="everstep-controller [recover] [--config FILE]\n"
         "       everstep-controller backup FILE [--config FILE]\n"
-        "       everstep-controller replay JOURNAL",
+        "       everstep-controller replay JOURNAL\n"
+        "       everstep-controller kubernetes rbac [--namespace NAME] [--config FILE]",
         description="Judges, isolates, recovers and accounts for a fleet of nodes.",
         epilog="everstep-controller backup FILE: copy the journal, also of a controller that runs. "
         "everstep-controller replay JOURNAL: replay its decisions, and show differences. "
         "everstep-controller recover [--config FILE]: start from an old copy of the journal, "
-        "and rebuild from the agents what it does not have.",
+        "and rebuild from the agents what it does not have. "
+        "everstep-controller kubernetes rbac: print the roles that the Kubernetes driver needs.",
     )
     _add_config(parser)
     parser.add_argument("--version", action="version", version=f"everstep-controller {VERSION}")
@@ -136,6 +140,23 @@ def _back_up(arguments: Sequence[str]) -> int:
     except backup.BackupError as error:
         print(f"everstep-controller backup: {error}", file=sys.stderr)
         return 1
+    return 0
+
+
+def _print_rbac(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="everstep-controller kubernetes",
+        description="Print what the configured Kubernetes driver needs to be allowed, as YAML for "
+        "'kubectl apply -f -': a service account, its roles, and their bindings.",
+    )
+    parser.add_argument("what", choices=["rbac"])
+    parser.add_argument("--namespace", default="everstep", help="of the service account")
+    _add_config(parser)
+    options = parser.parse_args(arguments)
+    config = _configured(_config_path(options.config))
+    if config is None:
+        return EX_CONFIG
+    print(config.drivers.kubernetes.rbac(options.namespace), end="")
     return 0
 
 

@@ -14,6 +14,7 @@ from everstep_controller.core.model.isolation import Hold
 from everstep_controller.core.nodes.isolation import BUILT_IN
 from everstep_controller.drivers.built_in import BuiltInDriver
 from everstep_controller.drivers.command import CommandDriverConfig
+from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.port import DriverContext, IsolationDriver
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 from everstep_controller.drivers.worker import DriverTiming
@@ -51,11 +52,14 @@ class DriversConfig:
         factory=CommandDriverConfig, help="A program of the site."
     )
     slurm: SlurmDriverConfig = setting(factory=SlurmDriverConfig, help="A Slurm.")
+    kubernetes: KubernetesDriverConfig = setting(
+        factory=KubernetesDriverConfig, help="A Kubernetes cluster (docs/kubernetes-isolation.md)."
+    )
 
     @property
     def parts(self) -> Mapping[str, DriverConfig]:
         """Return the part of each driver, by the name under which it is shown and journaled."""
-        return {"command": self.command, "slurm": self.slurm}
+        return {"command": self.command, "slurm": self.slurm, "kubernetes": self.kubernetes}
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""

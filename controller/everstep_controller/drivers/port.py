@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 
@@ -82,4 +82,13 @@ class IsolationDriver(Protocol):
 
     async def apply(self, wanted: Sequence[WantedIsolation]) -> Applied:
         """Withhold or free each node as wanted."""
+        ...
+
+
+@runtime_checkable
+class ClosableDriver(Protocol):
+    """A driver that does something beside its calls, such as to watch its scheduler."""
+
+    async def close(self) -> None:
+        """End that; nothing is asked of the driver afterwards."""
         ...

@@ -21,7 +21,13 @@ from everstep_controller.core.model.isolation import (
     WantedIsolation,
 )
 from everstep_controller.core.nodes.isolation import changed_holds, changed_labels, is_awaited
-from everstep_controller.drivers.port import Applied, DriverView, IsolationDriver, SchedulerNode
+from everstep_controller.drivers.port import (
+    Applied,
+    ClosableDriver,
+    DriverView,
+    IsolationDriver,
+    SchedulerNode,
+)
 
 # A call that was cancelled gets this long to end before it is taken for stuck.
 _CANCEL_S = 5.0
@@ -180,6 +186,7 @@ class DriverWorkers:
         self._workers = {
             name: DriverWorker(name, driver, link, timing) for name, driver in drivers.items()
         }
+        self._closable = [one for one in drivers.values() if isinstance(one, ClosableDriver)]
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -224,6 +231,7 @@ class DriverWorkers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(driver.close() for driver in self._closable), return_exceptions=True)
 
 
 def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationResult:

@@ -374,6 +374,7 @@ def _controller() -> Iterator[CallSite]:
         *(f"{c}watches.judge_runner", "%s failed", _F, "a judge over samples is broken"),
         ("JudgeFailed",),
     )
+    yield from _kubernetes()
     yield CallSite(_C, "%s", _X, "it cannot start: the unit is shown as failed")
     yield CallSite(_C, "%s; this process ends, and the next one goes on", _N, "the core is broken")
     yield CallSite(
@@ -429,6 +430,31 @@ def _controller() -> Iterator[CallSite]:
     yield CallSite(
         *(f"{c}watches.slow_monitor", "the judge of slow ranks failed", _N),
         broken,
+    )
+
+
+def _kubernetes() -> Iterator[CallSite]:
+    k, failed = f"{_C}.drivers.kubernetes.", ("IsolationDriverFailed",)
+    yield CallSite(
+        *(f"{k}nodes", "kubernetes: the nodes are not followed, and this is tried again: %s", _F),
+        *("the API server is away", failed),
+    )
+    yield CallSite(
+        *(f"{k}conditions", "kubernetes: a condition is not written, and tried again: %s", _F),
+        *("the API server is away", failed),
+    )
+    yield CallSite(
+        *(f"{k}driver", "kubernetes: marks of %s are not as they should be: %s", _X),
+        "the next reading does it",
+    )
+    yield CallSite(
+        *(f"{k}evictions", "kubernetes: pods of %s are not evicted: %s", _X), "it is tried again"
+    )
+    yield CallSite(
+        f"{k}evictions",
+        "kubernetes: %d pods were not evicted from %s within %g s, and people should look after "
+        "them: %s: %s",
+        *(_R, "the condition of the node names them, where people of Kubernetes look"),
     )
 
 
