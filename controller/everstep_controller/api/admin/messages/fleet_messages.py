@@ -108,6 +108,7 @@ def node_detail(
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
         kernel_messages=map(kernel_line, kernel),
         swap_plan=swap_plan(state, node),
+        schedulers=None,  # of which the drivers tell
     )
 
 
