@@ -206,3 +206,68 @@ def test_a_wrong_program_is_a_mistake_of_the_configuration(tmp_path: Path) -> No
     code, said = asyncio.run(scenario())
     assert code == 78
     assert "drivers.command.argv: expected a program by its absolute path" in said
+
+
+def test_groups_pauses_and_readings_are_what_operators_see_of_them(tmp_path: Path) -> None:
+    """Two nodes, of which one is told to nobody; a pause that outlives a restart."""
+    site = Site(tmp_path)
+    groups = (
+        '[groups.quiet]\nnodes = ["node-[2-3]"]\ndrivers = []\nobserve = ["XidFatal"]\n'
+        '[groups.loud]\ndomains = ["rack-1"]\ndrivers = ["command"]\n'
+    )
+    tables = (
+        f"[drivers]\nread_interval_s = 0.2\n[drivers.command]\nargv = {json.dumps(site.argv)}\n"
+        f"{groups}"
+    )
+
+    async def before(port: int) -> None:
+        async with (
+            admin_channel(port) as channel,
+            agent_stream(port, "node-1") as one,
+            agent_stream(port, "node-2") as two,
+        ):
+            admin = admin_pb2_grpc.AdminStub(channel)
+            await one.healthy()
+            await two.healthy()
+            for name in ("node-1", "node-2"):
+                request = admin_pb2.IsolateRequest(node=name, reason="fan", operator="ann")
+                await admin.Isolate(request)
+            await eventually(lambda: "node-1" in site.holds())
+            policy = await admin.GetPolicy(admin_pb2.GetPolicyRequest(subject="node-2"))
+            decided = [r for line in policy.lines for r in line.rules if r.decides]
+            expected = [("XidFatal in group quiet", "observe")]
+            assert [(r.place, r.says) for r in decided] == expected
+            word = admin_pb2.PauseRequest(drivers=True, reason="upgrade", operator="ann")
+            paused = await admin.Pause(word)
+            assert paused.drivers_paused == "ann: upgrade"
+            await admin.Release(admin_pb2.ReleaseRequest(node="node-1", operator="ann"))
+
+    async def after(port: int) -> None:
+        async with admin_channel(port) as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            detail = await admin.GetNode(admin_pb2.GetNodeRequest(node="node-1"))
+            while not detail.schedulers or not detail.schedulers[0].HasField("age_s"):
+                await asyncio.sleep(0.05)
+                detail = await admin.GetNode(admin_pb2.GetNodeRequest(node="node-1"))
+            (view,) = detail.schedulers
+            assert (view.driver, view.ours, view.waiting_since_ns > 0) == ("command", True, True)
+            assert "node-1" in site.holds()
+            listed = await admin.ListNodes(admin_pb2.ListNodesRequest())
+            assert listed.drivers_paused == "ann: upgrade"
+            found = await admin.ListFindings(admin_pb2.ListFindingsRequest())
+            assert "DriversPaused" in {one.condition for one in found.findings}
+            (line,) = (await admin.ListDrivers(admin_pb2.ListDriversRequest())).drivers
+            assert (list(line.waiting), line.held_ours) == (["node-1"], 1)
+            await admin.Resume(admin_pb2.ResumeRequest(drivers=True, operator="ann"))
+            await eventually(lambda: site.holds() == {})
+
+    running = start_controller(tmp_path, tables=tables)
+    asyncio.run(before(running.port))
+    assert running.terminate() == 0
+    running = start_controller(tmp_path, tables=tables)
+    asyncio.run(after(running.port))
+    assert running.terminate() == 0
+    told = {
+        node for call in site.calls("apply") for node in cast("dict[str, object]", call["wanted"])
+    }
+    assert told == {"node-1"}

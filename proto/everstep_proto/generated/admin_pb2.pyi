@@ -3521,15 +3521,19 @@ class WhatIfLine(_message.Message):
     why: _builtins.str
     """The first budget that had no room."""
     by_itself: _builtins.int
-    """How many of the isolated were well again within this time, and how many were isolated in truth."""
+    """How many of the isolated were well again within within_ns."""
     within_ns: _builtins.int
+    """That time."""
     done: _builtins.int
+    """How many of them were isolated in truth."""
     @_builtins.property
     def isolated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Nodes that would have been isolated, and those for which a budget had no room, in the order of time."""
+        """Nodes that would have been isolated, in the order of time."""
 
     @_builtins.property
-    def held_back(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def held_back(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes for which a budget had no room."""
+
     def __init__(
         self,
         *,
@@ -3620,19 +3624,22 @@ class DriverLine(_message.Message):
     nodes: _builtins.int
     """Number of nodes that it is told of."""
     held_ours: _builtins.int
-    """Of these, how many its scheduler places no work on for Everstep, and for others."""
+    """Of these, how many its scheduler places no work on for Everstep."""
     held_by_others: _builtins.int
+    """And how many for others."""
     age_s: _builtins.float
     """How old the newest reading of its scheduler is; not set before the first one since the start."""
     waiting_since_ns: _builtins.int
+    """Since when the oldest of them waits; 0 for none."""
     failures: _builtins.int
-    """How many calls in a row have failed, and why the newest did; 0 where nothing is left undone."""
+    """How many calls in a row have failed; 0 where nothing is left undone."""
     failure: _builtins.str
+    """Why the newest did."""
     failed_calls: _builtins.int
     """How many calls have failed since the controller's start."""
     @_builtins.property
     def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Nodes that are not as they are wanted there, and since when the oldest of them waits; 0 for none."""
+        """Nodes that are not as they are wanted there."""
 
     def __init__(
         self,

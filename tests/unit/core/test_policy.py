@@ -1,6 +1,8 @@
 """Policy: which rule decides how far automation may go on a node, and who is in a wave."""
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
@@ -14,28 +16,37 @@ from everstep_controller.core.model.settings import Settings
 X = "XidFatal"
 OBSERVE, ADVISE, ENFORCE = Mode.OBSERVE, Mode.ADVISE, Mode.ENFORCE
 _MODES = st.sampled_from(Mode)
+T = TypeVar("T", Settings, Group)
 
 
-def _listed(mode: Mode | None) -> dict[str, tuple[str, ...]]:
-    return {mode.value: (X,)} if mode is not None else {}
+def _listed(table: T, mode: Mode | None) -> T:
+    """Return settings, or a group, that name a mode for the condition, or none."""
+    if mode is None:
+        return table
+    return replace(
+        table,
+        observe=(X,) * (mode is OBSERVE),
+        advise=(X,) * (mode is ADVISE),
+        enforce=(X,) * (mode is ENFORCE),
+    )
 
 
 @st.composite
 def _groups(draw: st.DrawFn) -> Group:
     modes = st.none() | _MODES
     shares = st.sampled_from((0.0, 0.3, 1.0))
-    return Group(
+    group = Group(
         nodes=("n0",),
         mode=draw(modes),
         enforce_share=draw(shares),
         enforce_shares=draw(st.just(dict[str, float]()) | st.fixed_dictionaries({X: shares})),
-        **_listed(draw(modes)),
     )
+    return _listed(group, draw(modes))
 
 
 @st.composite
 def policies(draw: st.DrawFn) -> NodePolicy:
-    settings = Settings(mode=draw(_MODES), **_listed(draw(st.none() | _MODES)))
+    settings = _listed(Settings(mode=draw(_MODES)), draw(st.none() | _MODES))
     groups = draw(st.lists(_groups(), max_size=3))
     named = tuple((f"g{index}", group) for index, group in enumerate(groups))
     return NodePolicy(draw(st.sampled_from(("n0", "n1", "n2"))), settings, "c", named)

@@ -42,7 +42,7 @@ def test_regenerating_the_reference_changes_nothing() -> None:
 def test_every_setting_says_what_it_does_and_every_quantity_its_unit(kind: type) -> None:
     def unclear(doc: SettingDoc) -> bool:
         # Whole numbers are mostly counts and ports; a fraction is always of something.
-        quantity = doc.type == "a number" and not doc.key.endswith("_ratio")
+        quantity = doc.type == "a number" and not doc.key.endswith(("_ratio", "_share"))
         return not doc.help or (quantity and not doc.unit)
 
     assert [doc.key for doc in document(kind) if unclear(doc)] == []

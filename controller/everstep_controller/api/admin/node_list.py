@@ -151,7 +151,10 @@ def _last_key(token: str, kind: Callable[[NodeRecord], Key]) -> Key:
 def _summaries(state: State, nodes: Iterable[NodeRecord]) -> Iterator[admin_pb2.NodeSummary]:
     jobs, windows = _jobs_by_node(state), window_sentences(state)
     for node in nodes:
-        yield messages.node_summary(node, jobs.get(node.name, ()), windows.get(node.name, ""))
+        groups = state.index.groups_of(node.name)
+        yield messages.node_summary(
+            node, jobs.get(node.name, ()), windows.get(node.name, ""), groups
+        )
 
 
 def _jobs_by_node(state: State) -> Mapping[str, Sequence[str]]:

@@ -100,9 +100,8 @@ class Queries:
         """Return one node."""
         node = self._node(name)
         clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
-        detail = messages.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
-        detail.schedulers.extend(self._drivers.views_of(name))
-        return detail
+        state, kernel = self._runtime.state, self._kernel.of(name)
+        return messages.node_detail(state, node, clock, kernel, self._drivers.views_of(name))
 
     def findings(self, name: str) -> admin_pb2.ListFindingsReply:
         """Return open findings, of one node if one is named; the controller has some of its own."""

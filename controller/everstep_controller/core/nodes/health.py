@@ -112,7 +112,8 @@ def _record_domain_verdict(turn: Turn, event: VerdictChanged) -> None:
     if event.finding is not None:
         turn.state.findings[name] = OpenFinding(event.finding, turn.now_ns)
         sentence = f"{key.component}: {event.finding.message}: {event.evidence}"
-        about = about_finding(turn, event.finding)
+        settings, found = turn.state.settings, event.finding
+        about = about_finding(found, settings.mode_of(found.condition, found.mode))
         turn.announce(CONTROLLER, key.condition, sentence, about)
     elif (known := turn.state.findings.pop(name, None)) is not None:
         sentence = f"{key.condition} of {key.component} is over: {event.evidence}"
@@ -321,7 +322,8 @@ def _announce_raised(turn: Turn, node: NodeRecord, held: OpenFinding) -> None:
     if held.late:
         age = evidence_age.objection(node, held, turn.now_ns)
     sentence = f"{finding.severity.value} on {node.name}: {finding_sentence(finding)}"
-    about = about_finding(turn, finding)
+    mode = turn.state.mode_of(node, finding.condition, finding.mode)
+    about = about_finding(finding, mode)
     turn.announce(node.name, finding.condition, f"{sentence}; {age}" if age else sentence, about)
 
 
@@ -332,14 +334,14 @@ def _announce_cleared(turn: Turn, node: NodeRecord, finding: Finding, evidence: 
     )
 
 
-def about_finding(turn: Turn, finding: Finding) -> About:
-    """Return what programs are told of a finding that is open."""
+def about_finding(finding: Finding, mode: Mode) -> About:
+    """Return what programs are told of a finding that is open; ``mode`` holds where it is."""
     return About(
         topic=Topic.FINDING_RAISED,
         component=finding.component,
         condition=finding.condition,
         severity=finding.severity.value,
-        mode=turn.state.settings.mode_of(finding.condition, finding.mode).value,
+        mode=mode.value,
         evidence=finding.evidence,
         suggested_action=finding.suggested_action.value,
         injected=finding.injected,

@@ -46,7 +46,8 @@ def _is_charged(node: NodeRecord) -> bool:
 def _reasons(node: NodeRecord) -> Iterator[str]:
     """Yield the conditions for which automation isolates it, where they are enforced."""
     for held in node.health.findings.values():
-        if held.finding.severity is Severity.FATAL and held.counts_against_node:
+        fatal = held.finding.severity is Severity.FATAL and held.counts_against_node
+        if fatal and not held.late:  # what is old isolates nobody, in any mode
             yield held.finding.condition
     if node.blame.reason:
         yield health.RANKS_DIE.name

@@ -215,7 +215,9 @@ class KubernetesDriver:
                 del self._dead[uid]
                 continue
             out = await self._is_off(dead, wanted)
-            await self._see_after(dead, Change(strongest(wanted.owners), out), frees=False)
+            await self._see_after(
+                dead, Change(strongest(wanted.owners), out, wanted.cordon), frees=False
+            )
 
     async def _see_after(self, view: NodeView, change: Change, *, frees: bool) -> None:
         """Change the marks of a node; where that fails, the next reading does it."""
@@ -296,7 +298,8 @@ class KubernetesDriver:
         owner = strongest(wanted.owners) if wanted.withheld else ""
         self._remember(view, wanted, told)
         out = await self._is_off(view, wanted)
-        view = await self._patch(view, Change(owner, out), frees=not owner, read=node)
+        change = Change(owner, out, wanted.cordon)
+        view = await self._patch(view, change, frees=not owner, read=node)
         marking = self._marking()
         wanted_condition = self._condition_of(view)
         if wanted_condition is not None and is_ours(view, marking) == wanted.withheld:

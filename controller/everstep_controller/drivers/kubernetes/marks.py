@@ -181,10 +181,14 @@ def has_stale_marks(node: NodeView, marking: Marking) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Wanted marks of a node: withheld for an owner or not, and taken for switched off or not."""
+    """Wanted marks of a node: withheld for an owner or not, and taken for switched off or not.
+
+    ``cordon``: whether it is cordoned as well; None: as is configured for all.
+    """
 
     owner: str = ""
     out_of_service: bool = False
+    cordon: bool | None = None
 
 
 def strongest(owners: Collection[str]) -> str:
@@ -208,7 +212,8 @@ def patch_of(node: Node, change: Change, marking: Marking) -> dict[str, object] 
     if taints != (node.spec.taints or []):
         spec["taints"] = taints
     _note(annotations, view, ISOLATED_BY, marking.cluster if change.owner else None, marking)
-    if change.owner and marking.cordon and not view.unschedulable and not ours:
+    cordon = marking.cordon if change.cordon is None else change.cordon
+    if change.owner and cordon and not view.unschedulable and not ours:
         spec["unschedulable"] = True
         annotations[CORDONED_BY] = marking.cluster
     elif not change.owner or not cordoned:

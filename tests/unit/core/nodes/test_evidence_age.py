@@ -11,6 +11,7 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes import evidence_age
+from everstep_controller.core.nodes.judged import judged_isolations
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import XID, S, Story
 
@@ -72,6 +73,33 @@ def test_what_was_seen_three_hours_ago_isolates_nobody_and_says_so() -> None:
     assert story.owners("n1") == []
     assert story.state("n1") is NodeState.HEALTHY
     assert story.core.state.nodes["n1"].health.findings, "it is shown"
+
+
+def test_what_is_old_counts_for_no_mode_that_would_have_been_enforced() -> None:
+    story = started(Settings(mode=Mode.OBSERVE))
+    raised(story, 3 * HOUR_S)
+    assert list(judged_isolations(story.core.state)) == []
+    hello(story, XID)
+    assert [one.condition for one in judged_isolations(story.core.state)] == ["XidFatal"]
+
+
+def test_programs_are_told_of_a_finding_its_mode_and_when_it_was_seen() -> None:
+    story = started(Settings(mode=Mode.ADVISE))
+    event = events.Reported(story.origin("n1"), story.now_ns - 7 * S, reports.FindingRaised(XID))
+    (line,) = (
+        one
+        for one in story.tell(event)
+        if isinstance(one, actions.Announce) and one.reason == "XidFatal"
+    )
+    assert line.about == actions.About(
+        topic=actions.Topic.FINDING_RAISED,
+        evidence_ns=event.at_ns,
+        component="gpu/0",
+        condition="XidFatal",
+        severity="fatal",
+        mode="advise",
+        suggested_action="watch",
+    )
 
 
 def test_it_is_acted_on_when_the_agent_says_that_it_is_open() -> None:

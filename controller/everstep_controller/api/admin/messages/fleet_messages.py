@@ -87,8 +87,9 @@ def node_detail(
     node: NodeRecord,
     clock: ClockEstimate | None,
     kernel: Iterable[KernelMessage],
+    schedulers: Iterable[admin_pb2.SchedulerView] = (),
 ) -> admin_pb2.NodeDetail:
-    """Return everything known of a node."""
+    """Return everything known of a node; ``schedulers``: as each of them has it."""
     inventory, held = node.spec.inventory, worst_first(node.health.findings.values())
     return answer(
         admin_pb2.NodeDetail,
@@ -108,7 +109,7 @@ def node_detail(
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
         kernel_messages=map(kernel_line, kernel),
         swap_plan=swap_plan(state, node),
-        schedulers=None,  # of which the drivers tell
+        schedulers=schedulers,
     )
 
 
