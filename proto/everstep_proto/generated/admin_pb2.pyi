@@ -4255,7 +4255,9 @@ class ListWebhooksReply(_message.Message):
 
     WEBHOOKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[Global___WebhookLine]: ...
+    def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[Global___WebhookLine]:
+        """The webhooks that are configured."""
+
     def __init__(
         self,
         *,
@@ -4287,21 +4289,25 @@ class WebhookLine(_message.Message):
     ANSWER_NS_FIELD_NUMBER: _builtins.int
     TROUBLE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """Its name in the configuration."""
     host: _builtins.str
     """Host of its URL; empty before the first request."""
     cursor: _builtins.int
-    """Line of the event list up to which it is done, and how many are behind that."""
+    """Line of the event list up to which it is done."""
     lag: _builtins.int
+    """Lines behind that one."""
     sent: _builtins.int
-    """Events that were accepted, requests that were not, events that were given up, and events that
-    went in digests.
-    """
+    """Events that were accepted."""
     failed: _builtins.int
+    """Requests that were not."""
     given_up: _builtins.int
+    """Events that were given up."""
     digested: _builtins.int
+    """Events that went in digests."""
     answer: _builtins.str
-    """The newest answer or why there was none, and when; 0 before the first."""
+    """The newest answer, or why there was none."""
     answer_ns: _builtins.int
+    """When that was; 0 before the first."""
     trouble: _builtins.str
     """Why it fails for so long that people should look; empty while it works."""
     def __init__(
@@ -4336,6 +4342,7 @@ class TestWebhookRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     OPERATOR_FIELD_NUMBER: _builtins.int
     name: _builtins.str
+    """Its name in the configuration."""
     operator: _builtins.str
     """Who asks."""
     def __init__(
@@ -4362,9 +4369,11 @@ class TestWebhookReply(_message.Message):
     ANSWER_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
+    """Whether the receiver took it."""
     answer: _builtins.str
     """The answer, or why there was none."""
     host: _builtins.str
+    """Host that it was sent to."""
     def __init__(
         self,
         *,
