@@ -15,7 +15,8 @@ PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_cont
 PYTEST := $(BIN)/python -m pytest
 # Frameworks that have a callback or an example; only the long tests need them.
 FRAMEWORKS := $(VENV)/.frameworks
-# Two workers: integration tests mostly wait, and more of them on a small machine miss deadlines.
+# Two workers: integration tests mostly wait, and more of them on a small machine that has other work
+# to do miss deadlines. CI takes three for those that need only Python.
 WORKERS ?= 2
 SEED ?= 7
 # What `make check` runs beside one another; the longest first.
@@ -74,16 +75,17 @@ test-thorough: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `
 	$(PYTEST) -m 'thorough and not real and not long' -n $(WORKERS) --dist loadgroup \
 		--durations=50 --junitxml=$(REPORTS)/test-thorough.xml tests
 
-test-all: ## Run `make test` and `make test-thorough`, one after the other.
-	@$(MAKE) --no-print-directory test
-	@$(MAKE) --no-print-directory test-thorough
+# In one run, so that the tests are collected once and neither worker waits for the other in between.
+test-all: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `make test` and `make test-thorough` run, as CI does.
+	@mkdir -p $(REPORTS)
+	$(PYTEST) -m 'not real and not long' -n $(WORKERS) --dist loadgroup \
+		--durations=50 --junitxml=$(REPORTS)/test-all.xml tests
 
 test-jitter: $(TORCH_READY) ## Look for races: tests of loops and sockets with hostile timing (SEED=7).
 	EVERSTEP_TEST_JITTER=$(SEED) $(PYTEST) -m 'not real and not long' -n $(WORKERS) \
 		--dist loadgroup tests/integration tests/unit/agent tests/unit/vault
 
-# Those of the group "mounts" one after the other: disks on loops and the pool of huge pages are the
-# machine's, and two booted machines at once are too many for it.
+# Those of the group "booted machines" one after the other: two at once are too many for this one.
 test-real: $(TORCH_READY) ## Run the tests with real servers; as root, install those by apt first (WORKERS=1: one by one).
 	@.ci/install-servers
 	@mkdir -p $(REPORTS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import SettingDoc, document
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 
 REFERENCE = Path(__file__).with_name("configuration.md")
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from everstep_agent.detectors import conditions as of_the_agent
 from everstep_common.judging.condition import SECOND_NS, Condition
 from everstep_controller import conditions as of_the_controller
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.nodes.evidence_age import OWN_LIMITS_NS
 
 Groups = Mapping[str, tuple[Condition, ...]]
 REFERENCE = Path(__file__).with_name("signals.md")
@@ -30,6 +32,18 @@ every mode: its silence is no condition. Change it on the node in the
 agent's `[signals.modes]`, or for the fleet in the controller's configuration. Thresholds of the
 agent are under `[signals]` in [configuration.md](configuration.md).
 """
+_AGE = """
+## Age of evidence
+What an agent has seen longer ago than {general} (`core.evidence_max_age_s`) isolates no node: it is
+of a time when the controller, or the agent, was away, and may be over. It is shown and announced
+with the words "no action", and acted on when it is seen again; an agent that connects says what is
+open then. Age ends nothing that was begun. Limits of their own: {own}; deaths of ranks (`RanksDie`)
+count for `core.strike_window_s` ([decision 117](decisions/117-age-of-evidence.md)).
+
+The controller's `/metrics` has `everstep_evidence_age_seconds{{kind}}`, a histogram: how old what
+agents tell is when it is taken, by kind of event (`FindingRaised`, `RankExited`, …). Seconds are
+usual; hours in a bucket are an outbox that waited.
+"""
 # What stands before the conditions of a group.
 _NOTES = {
     "Kernel log": """
@@ -51,7 +65,14 @@ def reference() -> str:
     """Return the whole page."""
     agent, controller = of_the_agent.GROUPS, of_the_controller.GROUPS
     head = _HEAD.format(agent=_count(agent), controller=_count(controller))
-    return "".join([head, *_tables(agent), _OF_THE_CONTROLLER, *_tables(controller)])
+    tables = [*_tables(agent), _OF_THE_CONTROLLER, *_tables(controller)]
+    return "".join([head, _age_of_evidence(), *tables])
+
+
+def _age_of_evidence() -> str:
+    own = (f"`{name}` {ns // SECOND_NS} s" for name, ns in sorted(OWN_LIMITS_NS.items()))
+    general_s = Settings().evidence_max_age_ns // SECOND_NS
+    return _AGE.format(general=f"{general_s} s", own=", ".join(own))
 
 
 def _count(groups: Groups) -> int:

@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from fakes import hostile_timing
 from fakes.inherited_signals import start_processes_as_from_a_terminal
+from fakes.shared_fixtures import group_by_shared_fixture
 from fakes.thorough import mark_thorough
 from simulation import injections
 
@@ -31,6 +32,7 @@ def _no_inherited_signals() -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is thorough; let the short tests come last: no worker waits for a long one then."""
     mark_thorough(items)
+    group_by_shared_fixture(items)
     items.sort(key=lambda item: "unit" in item.path.parts)
 
 

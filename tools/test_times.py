@@ -48,7 +48,8 @@ def read_times(reports: Iterable[Path]) -> dict[str, list[float]]:
     for report in reports:
         for case in ElementTree.parse(report).getroot().iter("testcase"):
             place = case.get("classname", "").replace(".", "/")
-            name = case.get("name", "").partition("[")[0]
+            # Behind a name may be its group.
+            name = case.get("name", "").partition("[")[0].partition("@")[0]
             times[f"{place}.py::{name}"].append(float(case.get("time", "0")))
     return dict(times)
 
@@ -93,7 +94,7 @@ def main(arguments: list[str]) -> int:
     try:
         times, table = read_times(options.reports), read_table()
     except (OSError, ElementTree.ParseError) as error:
-        parser.error(f"{error}; 'make test-all' leaves its reports in .venv/reports")
+        parser.error(f"{error}; 'make test-all' leaves its report in .venv/reports")
     if options.write:
         table = choose(times, table.stories, options.seconds)
         TABLE.write_text(text_of(table))

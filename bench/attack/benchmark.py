@@ -25,6 +25,7 @@ from attack.flood import KINDS, TWO_NODES, Target
 from harness.daemons import agent_command, controller_command, secret_file
 from harness.processes import (
     BENCH,
+    START_PATIENCE_S,
     free_port,
     module_command,
     process_cpu_s,
@@ -224,7 +225,7 @@ def _launcher(
     return running(command, os.environ | {"PYTHONPATH": RANK_PATH}, may_end=nodes > 1)
 
 
-def _until_trains(told: Path, patience_s: float = 60.0) -> None:
+def _until_trains(told: Path, patience_s: float = START_PATIENCE_S) -> None:
     ends = time.monotonic() + patience_s
     while time.monotonic() < ends:
         if told.exists() and told.read_text(encoding="ascii").count("\n") > 50:

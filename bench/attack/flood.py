@@ -16,15 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.frames import Channel, connect_in_turn, encode, header
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    TO_TRAINER,
-    Attach,
-    Attached,
-    Join,
-    Progress,
-    Start,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, Join, Start
+from everstep_common.rank_messages import TO_TRAINER, Attach, Attached, Progress
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 _PATIENCE_S = 10.0

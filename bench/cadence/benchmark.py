@@ -1,7 +1,8 @@
 """Cadence benchmark: what a fault costs, and what snapshots cost, as shipped and at every step.
 
 The stall of a snapshot is measured for each size with a real rank and agent. Faults come at random
-(seeded). Long rows run in virtual time around the real cadence; some run with real processes.
+(seeded). Long rows run in virtual time around the real cadence; some run with real processes, each
+twice: two minutes until the cadence is known, and then a fault about every 20 s.
 """
 
 import argparse
@@ -67,18 +68,28 @@ def virtual_rows(options: argparse.Namespace) -> Iterator[Row]:
             yield virtual_row(Cell(step_s, size), found, options.faults, options.repeats)
 
 
-def real_rows(_: argparse.Namespace) -> Iterator[Row]:
+def real_rows(options: argparse.Namespace) -> Iterator[Row]:
     """Yield the rows of real processes."""
-    for seed, cell in enumerate(_REAL):
-        yield real_row(cell, _REAL_FAULTS, seed)
+    for seed, cell in enumerate(_REAL[: options.cells]):
+        yield real_row(cell, min(options.faults, _REAL_FAULTS), seed)
+
+
+def _add_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--faults",
+        type=int,
+        default=10,
+        metavar="N",
+        help=f"of each run; with real processes {_REAL_FAULTS} at most",
+    )
+    words = "of real processes, how many rows"
+    parser.add_argument("--cells", type=int, default=len(_REAL), metavar="N", help=words)
 
 
 BENCHMARK = Benchmark(
     about=__doc__ or "",
     parts=[Part("virtual", 240.0, virtual_rows), Part("real", 1500.0, real_rows)],
     repeats=2,
-    add_options=lambda parser: parser.add_argument(
-        "--faults", type=int, default=10, help="of each run in virtual time"
-    ),
-    quick={"repeats": 1, "faults": 2},
+    add_options=_add_options,
+    quick={"repeats": 1, "faults": 2, "cells": 1},
 )

@@ -76,10 +76,11 @@ def measure(fault: str, options: argparse.Namespace) -> Iterator[Told]:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=50_000)
+    parser.add_argument("--jobs", type=int, default=60, metavar="N", help="of each fault")
+    parser.add_argument("--seed", type=int, default=50_000, help="of the first of them")
     parser.add_argument("--missing", type=float, default=0.0, help="share of innocent dumps")
-    parser.add_argument("--layout", default="")
+    layouts = ("megatron", "fsdp", "ddp")
+    parser.add_argument("--layout", choices=layouts, default="", help="of all jobs; else in turn")
     parser.add_argument("--wrong", action="store_true", help="tell what is wrong")
 
 

@@ -38,8 +38,8 @@ from everstep.rank.interpreter.everstep_rank_page import PLACE
 from everstep_agent.jobs.standing.stand_still import StandStill
 from everstep_common.clock import boot_ns
 from everstep_common.hangs.reports.rank_report import ProcessEnding, RankHangReport
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import RanksStandStill
-from everstep_common.trainer_messages import RanksWatched
 
 _POLL_S = 0.02
 _STARTS_S = 90.0

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.processes import START_PATIENCE_S
 from recovery.fleet import Fleet, Shape, plain_environment, record_descendants
 from recovery.runs import owned
 
@@ -35,7 +36,7 @@ _TORCHRUN = (
     *("--standalone", "--max-restarts=1"),
 )
 _POLL_S = 0.2
-_STARTS_S = 60.0
+_STARTS_S = START_PATIENCE_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,10 @@ from everstep_agent.jobs.standing.standing_watch import StandingWatch
 from everstep_agent.jobs.state.plan import NO_PLAN
 from everstep_common.clock import boot_ns
 from everstep_common.codec import from_json, to_json
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import SampleBatch
 from everstep_common.reports.rank_columns import RankRow, pack_ranks
 from everstep_common.stamp import Stamp
-from everstep_common.trainer_messages import RanksWatched
 from everstep_controller.telemetry.rank_progress import RankProgressTable
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire, to_wire

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,12 @@ from pathlib import Path
 BENCH = Path(__file__).resolve().parents[1]
 ROOT = BENCH.parent
 _PROC = Path("/proc")
+_ERRORS_CHARS = 2000
+# The last line of a traceback, before what an error has more lines of.
+_RAISED = re.compile(r"(?:\w+\.)*\w+(?:Error|Exception|Timeout): ")
+# A start takes that long where dozens of others want the processors; one that has ended is told
+# at once.
+START_PATIENCE_S = 300.0
 
 
 def module_command(name: str, *words: object) -> list[str | Path]:
@@ -51,13 +58,20 @@ def running(
         try:
             yield process
             if process.poll() is not None and not may_end:
-                errors.seek(0)
-                raise SystemExit(f"{command[0]} ended early: {errors.read()[-2000:]}")
+                words = " ".join(map(str, command))
+                raise SystemExit(f"ended early, with {process.returncode}: {words}")
         except SystemExit as end:
             errors.seek(0)
-            raise SystemExit(f"{end}\n{errors.read()[-2000:]}".rstrip()) from end
+            raise SystemExit(f"{end}\n{why(errors.read())}".rstrip()) from end
         finally:
             _end(process)
+
+
+def why(errors: str) -> str:
+    """Return the end of what a program wrote to standard error, and before it what it raised."""
+    end = errors[-_ERRORS_CHARS:]
+    raised = [one for one in errors.splitlines() if _RAISED.match(one)]
+    return end if not raised or raised[-1] in end else f"{raised[-1]}\n...\n{end}"
 
 
 def _end(process: subprocess.Popen[str]) -> None:
@@ -156,11 +170,14 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_for_port(port: int, process: subprocess.Popen[str], patience_s: float = 20.0) -> None:
+def wait_for_port(
+    port: int, process: subprocess.Popen[str], patience_s: float = START_PATIENCE_S
+) -> None:
     """Return when something listens on the port of loopback. Raises SystemExit after a while."""
     deadline = time.monotonic() + patience_s
     while time.monotonic() < deadline and process.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
             return
         time.sleep(0.05)
-    raise SystemExit(f"nothing listens on port {port}: {process.args!r}")
+    words = process.args if isinstance(process.args, str) else " ".join(map(str, process.args))  # type: ignore[arg-type]
+    raise SystemExit(f"nothing listens on port {port} after {patience_s:g} s: {words}")

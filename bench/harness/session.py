@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,8 +22,10 @@ from harness.table import Line, Manner, Printer, Row
 _PR_SET_CHILD_SUBREAPER = 36
 _TELLS_EVERY_S = 20.0
 _PACE = (0.2, 5.0)
-# Of the usual time, what a quick run takes.
+# Of the usual time, what a quick run takes that is not only of fewer rounds.
 _QUICK = 0.2
+# Of why a part failed, what stands in its row; standard error has the whole.
+_WHY_CHARS = 160
 
 
 class TerminatedError(BaseException):
@@ -59,35 +63,76 @@ class Benchmark:
         parser = argparse.ArgumentParser(
             f"bench {name}",
             description=self.about,
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=self._durations(),
+            formatter_class=_HelpFormatter,
         )
         how = parser.add_mutually_exclusive_group()
         how.add_argument("--json", action="store_true", help="print all rows at the end, as JSON")
         how.add_argument("--markdown", action="store_true", help="the same as a table")
         names = [part.name for part in self.parts]
         if len(names) > 1:
-            words = "some parts" if len(names) > 12 else f"of {', '.join(names)}"
+            words = "some of the parts that are named below"
             parser.add_argument(
                 "--only", nargs="+", action="extend", choices=names, metavar="PART", help=words
             )
         if self.repeats:
             words = "rounds to take the median of"
-            parser.add_argument("--repeats", type=int, default=self.repeats, help=words)
+            parser.add_argument(
+                "--repeats", type=int, default=self.repeats, metavar="N", help=words
+            )
         if self.seconds:
             words = "length of a window"
-            parser.add_argument("--seconds", type=float, default=self.seconds, help=words)
+            parser.add_argument(
+                "--seconds", type=float, default=self.seconds, metavar="S", help=words
+            )
         if self.quick:
-            words = " ".join(f"--{name} {value}" for name, value in self.quick.items())
+            words = " ".join(_as_typed(name, value) for name, value in self.quick.items())
             parser.add_argument("--quick", action="store_true", help=f"as {words}")
         self.add_options(parser)
         return parser
 
+    def share_of_usual(self, options: argparse.Namespace) -> float:
+        """Return about how long it takes with some options, 1 being as long as usual."""
+        usual = self.repeats or 1
+        share = float(getattr(options, "repeats", usual)) / usual
+        shortened = getattr(options, "quick", False) and set(self.quick) - {"repeats"}
+        return share * _QUICK if shortened else share
+
+    def _durations(self) -> str:
+        """Return what says how long it takes, and each of its parts."""
+        whole = _clock(sum(part.seconds for part in self.parts))
+        told = f"It takes about {whole} (minutes:seconds), on two processors that do little else"
+        if len(self.parts) < 2:
+            return f"{told}."
+        parts = ", ".join(f"{_quoted(part.name)} {_clock(part.seconds)}" for part in self.parts)
+        return textwrap.fill(f"{told}. Its parts: {parts}.", 100, break_on_hyphens=False)
+
     def options(self, name: str, words: Sequence[str]) -> argparse.Namespace:
         """Return what a command line asks for."""
-        given = self.parser(name).parse_args(words)
+        parser = self.parser(name)
+        given = parser.parse_args(words)
         if self.quick and given.quick:
-            vars(given).update(self.quick)
+            # What is typed beside --quick holds.
+            parser.set_defaults(**self.quick)
+            given = parser.parse_args(words)
         return given
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Help with the text as it is written, and with the default of each option that has one."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        unset = action.default in (None, False, "", argparse.SUPPRESS)
+        return action.help if unset else f"{action.help or ''} (default: %(default)s)"
+
+
+def _as_typed(name: str, value: object) -> str:
+    words = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+    return " ".join([f"--{name.replace('_', '-')}", *map(str, words)])
+
+
+def _quoted(name: str) -> str:
+    return f"'{name}'" if " " in name else name
 
 
 class Progress:
@@ -104,8 +149,8 @@ class Progress:
         self._at, self._part_began_s = at, time.monotonic()
         self._tell()
 
-    def left_s(self, now_s: float) -> float:
-        """Return about how long the rest takes, at the pace of the parts that are over."""
+    def left_s(self, now_s: float) -> tuple[float, float]:
+        """Return about how long this part and those after it take, at the pace of those before."""
         usual = [part.seconds * self._scale for part in self._parts]
         over_s = sum(usual[: self._at])
         pace = 1.0
@@ -113,7 +158,7 @@ class Progress:
             spent_s = self._part_began_s - self._began_s
             pace = min(_PACE[1], max(_PACE[0], spent_s / over_s))
         here_s = max(0.0, usual[self._at] * pace - (now_s - self._part_began_s))
-        return here_s + sum(usual[self._at + 1 :]) * pace
+        return here_s, sum(usual[self._at + 1 :]) * pace
 
     @contextmanager
     def told(self) -> Iterator[None]:
@@ -131,9 +176,16 @@ class Progress:
 
     def _tell(self) -> None:
         now_s = time.monotonic()
-        gone, left = _clock(now_s - self._began_s), _clock(self.left_s(now_s))
-        where = f"{self._at + 1} of {len(self._parts)}, {self._parts[self._at].name}"
-        print(f"[{where}; {gone} gone, about {left} left]", file=sys.stderr, flush=True)
+        gone, where = _clock(now_s - self._began_s), f"{self._at + 1} of {len(self._parts)}"
+        told = f"{where}, {self._parts[self._at].name}; {gone} gone, {self._left(now_s)}"
+        print(f"[{told}]", file=sys.stderr, flush=True)
+
+    def _left(self, now_s: float) -> str:
+        here_s, after_s = self.left_s(now_s)
+        if here_s:
+            return f"about {_clock(here_s + after_s)} left"
+        after = f", and about {_clock(after_s)} after it" if after_s else ""
+        return f"this takes longer than usual{after}"
 
 
 def _clock(seconds: float) -> str:
@@ -158,9 +210,7 @@ def measure(benchmark: Benchmark, name: str, words: Sequence[str]) -> int:
     options = benchmark.options(name, words)
     asked = getattr(options, "only", None)
     parts = [part for part in benchmark.parts if asked is None or part.name in asked]
-    usual = benchmark.repeats or 1
-    scale = getattr(options, "repeats", usual) / usual
-    progress = Progress(parts, _QUICK * scale if getattr(options, "quick", False) else scale)
+    progress = Progress(parts, benchmark.share_of_usual(options))
     manner = Manner.JSON if options.json else Manner.AT_ONCE
     printer = Printer(Manner.MARKDOWN if options.markdown else manner)
     try:
@@ -180,10 +230,14 @@ def _failed(
     try:
         for line in part.measure(options):
             printer.add(line)
-    except (SystemExit, subprocess.SubprocessError) as error:
-        # What the others took minutes for is measured and shown all the same.
+    # What the others took minutes for is measured and shown all the same.
+    except (SystemExit, Exception) as error:  # noqa: BLE001 - the supervisor of all parts
+        if not isinstance(error, SystemExit | subprocess.SubprocessError):
+            traceback.print_exception(error)
         print(f"{part.name}: {error}", file=sys.stderr, flush=True)
-        printer.add(Row(name=f"{part.name}: FAILED, not measured", value=0.0, unit="", met=False))
+        why = (str(error).splitlines() or [type(error).__name__])[0][:_WHY_CHARS]
+        name = f"{part.name}: FAILED, not measured: {why}"
+        printer.add(Row(name=name, value=0.0, unit="", met=False))
         return True
     return False
 

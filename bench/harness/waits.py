@@ -3,7 +3,7 @@
 import time
 from pathlib import Path
 
-from harness.processes import cpu_s
+from harness.processes import START_PATIENCE_S, cpu_s
 
 _QUIET_S = 0.1
 _QUIET_SHARE = 0.05
@@ -50,7 +50,7 @@ def need_memory(size_bytes: int) -> None:
         raise SystemExit(f"{size_bytes >> 30} GiB of memory are needed, {available >> 30} are free")
 
 
-def until_there(path: Path, patience_s: float = 20.0) -> None:
+def until_there(path: Path, patience_s: float = START_PATIENCE_S) -> None:
     """Return when a path exists. Raises SystemExit after a while."""
     deadline = time.monotonic() + patience_s
     while not path.exists():

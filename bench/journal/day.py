@@ -215,9 +215,11 @@ def rows(jobs: int, nodes: int, seconds: int) -> list[Row]:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=_JOBS)
-    parser.add_argument("--nodes", type=int, default=_NODES)
-    parser.add_argument("--training", type=int, default=180, help="seconds of it, after a minute")
+    parser.add_argument("--jobs", type=int, default=_JOBS, metavar="N", help="that train")
+    parser.add_argument("--nodes", type=int, default=_NODES, metavar="N", help="of the fleet")
+    parser.add_argument(
+        "--training", type=int, default=180, metavar="S", help="seconds of it, after a minute"
+    )
 
 
 BENCHMARK = Benchmark(

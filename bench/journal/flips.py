@@ -190,7 +190,7 @@ def measure(options: argparse.Namespace) -> list[Row]:
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--places", type=int, default=_PLACES, help="bits that are changed")
-    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seed", type=int, default=1, help="of the places")
 
 
 BENCHMARK = Benchmark(

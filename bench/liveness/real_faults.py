@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from harness.processes import ROOT, module_command, running, with_paths
+from harness.processes import ROOT, START_PATIENCE_S, module_command, running, with_paths
 from liveness.rows import Round, Row
 
 from everstep_cli.client.admin import AdminError, list_nodes
@@ -33,7 +33,7 @@ _MEMBERS = 3
 # More steps than all cases need: their end ends the job.
 _SCRIPT = (str(TRAINING), "--steps", "100000", "--step-seconds-min", "0.1")
 _STEPS_MADE = 20
-_PATIENCE_S = 90.0
+_PATIENCE_S = START_PATIENCE_S
 _EVENTS_MAX = 5000
 # States in which a node takes ranks, and the findings about silences.
 _FINE = ("healthy", "suspect", "probation")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.daemons import agent_command, controller_command, secret_file
 from harness.peers import python
-from harness.processes import free_port
+from harness.processes import START_PATIENCE_S, free_port
 from vault.nodes import RANK_PATH
 
 from everstep_cli.client.admin import AdminError, list_nodes
@@ -92,7 +92,7 @@ class Fleet:
         self.start_controller()
         for name in self.shape.names:
             self._start_agent(name)
-        self.until("healthy nodes", 60.0, self._healthy)
+        self.until("healthy nodes", START_PATIENCE_S, self._healthy)
         for name in self.shape.names:
             self._launch(name)
 

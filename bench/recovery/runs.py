@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.processes import START_PATIENCE_S
 from recovery.fleet import SCRIPT, STEPS, Fleet, Shape, plain_environment, record_descendants, until
 from recovery.launchers import Peer
 from recovery.marks import RankLog, Recovery, common_step, read_logs, recovery
@@ -22,7 +23,7 @@ from everstep_cli.demo.processes import Child, OwnedProcesses
 BOUND_S = 90.0
 # Enough for allocators, sockets and snapshots to be as they stay.
 _STEPS_BEFORE = 30
-_START_S = 90.0
+_START_S = START_PATIENCE_S
 # The rank that dies: neither the one that hosts the rendezvous nor the last.
 _VICTIM = 2
 _SHARED_MEMORY = Path("/dev/shm")

@@ -187,6 +187,8 @@ BENCHMARK = Benchmark(
     about=__doc__ or "",
     parts=[Part("nodes", 150.0, measure)],
     repeats=5,
-    add_options=lambda parser: parser.add_argument("--nodes", type=int, default=2000),
+    add_options=lambda parser: parser.add_argument(
+        "--nodes", type=int, default=2000, metavar="N", help="size of the fleet"
+    ),
     quick={"nodes": 40, "repeats": 1},
 )

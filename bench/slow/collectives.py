@@ -26,18 +26,17 @@ _RANKS, _EACH = 16_384, 8
 _STEPS, _MADE_RANKS = 65, 64
 _FACTORS = (1.05, 1.1, 1.2, 1.5)
 _SCALES = (0.01, 0.03)
-_RUNS, _RUNS_LONG = 25, 100
 # What the traces do not tell; AR's steps take somewhat less, SE's more.
 _TRACE_STEP_S = 40.0
 # What, value, unit, target, note.
 Measured = tuple[str, float, str, str, str]
 
 
-def rows(seed: int, *, long: bool) -> Iterator[Measured]:
+def rows(seed: int, looks: int) -> Iterator[Measured]:
     """Yield what one look nominates, and what a look at 16,384 ranks takes."""
     for name in NAMES:
         yield from trace_rows(name)
-    yield from _made_rows(seed, _RUNS_LONG if long else _RUNS)
+    yield from _made_rows(seed, looks)
     yield from _scale_rows(seed)
 
 

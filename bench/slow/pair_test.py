@@ -93,8 +93,11 @@ def measure(options: argparse.Namespace) -> Iterator[Told]:
     said += [f"beside another process: {why}" for why in (_held() if options.held else ())]
     said += [f"nvidia-smi afterwards (index, used, SM clock): {_used_mib()}"]
     print("\n".join(said), file=sys.stderr)
-    if not all(one.figures for one in rounds):
-        raise SystemExit(next(one.failed for one in rounds if not one.figures))
+    failed = [one.failed for one in rounds if not one.figures]
+    if failed and not rounds[0].models:
+        raise SystemExit(failed[0] or "no GPU is here; --host measures the host's own work")
+    if failed:
+        raise SystemExit(failed[0] or "a round measured nothing: others use the GPUs")
 
 
 def _row(name: str, figures: list[Figure]) -> Told:

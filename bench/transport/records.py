@@ -19,8 +19,9 @@ from google.protobuf.message import Message
 from harness.session import Benchmark, Part
 from harness.table import Row, row
 
-from everstep_common import frames, orders, trainer_messages
+from everstep_common import frames, launcher_messages, orders, rank_messages
 from everstep_common.judging.findings import Finding, Severity, SuggestedAction
+from everstep_common.rank_messages import Entry
 from everstep_common.reports import (
     CheckFinished,
     DataRange,
@@ -47,7 +48,6 @@ from everstep_common.reports import (
     VaultCopy,
 )
 from everstep_common.stamp import Stamp
-from everstep_common.trainer_messages import Entry
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire, order_to_wire
 from everstep_proto.record_codec import from_wire, to_wire
@@ -207,11 +207,11 @@ OTHERS = (
 FRAMES = (
     EXITED,
     JOINED,
-    trainer_messages.Progress(41_370, 8_123_456_789_012, 1_200_000),
-    trainer_messages.Begin(41_370),
-    trainer_messages.Slot(1, 41_371),
-    trainer_messages.Commit(41_370, 1, 41_371, (), as_before=True),
-    trainer_messages.Commit(
+    rank_messages.Progress(41_370, 8_123_456_789_012, 1_200_000),
+    rank_messages.Begin(41_370),
+    rank_messages.Slot(1, 41_371),
+    rank_messages.Commit(41_370, 1, 41_371, (), as_before=True),
+    rank_messages.Commit(
         41_370,
         1,
         41_371,
@@ -220,7 +220,7 @@ FRAMES = (
             for i in range(4)
         ),
     ),
-    trainer_messages.Start(
+    launcher_messages.Start(
         generation=12,
         node_rank=13,
         node_count=128,

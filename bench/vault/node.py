@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from harness.processes import START_PATIENCE_S
+
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyKey
 from everstep_agent.vault.verification import hash_in_parallel
+from everstep_common.launcher_messages import Start
 from everstep_common.orders import SpareMemory, VaultDirective
-from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from everstep_proto.tls import TlsSettings
@@ -33,7 +35,7 @@ from integration.vault_world import (
     settings,
 )
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = START_PATIENCE_S
 _LOOK_S = 0.002
 
 

@@ -39,7 +39,7 @@ class Replication:
     def move(self, step: int) -> Moved:
         """Save a step, and when it is verified have it replicated."""
         self._from.talk.ask("recoverable", step - 1)  # and no target until the step is verified
-        self._rank.ask("save", step)
+        self._rank.ask("save_at_last", step)
         self._from.talk.ask("verified", step)
         for node in (self._from, self._to):
             until_quiet(node.talk.pid)

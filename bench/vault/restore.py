@@ -28,7 +28,7 @@ _SLOTS = 2
 def save(node: BenchNode, size_bytes: int) -> object:
     """Have a rank save step 1 and end; return the copy as a plan names it."""
     with bench_rank("vault.state_rank", node.environment(1), size_bytes, _TENSORS) as rank:
-        rank.ask("save", 1)
+        rank.ask("save_at_last", 1)
         node.talk.ask("verified", 1)
     return node.talk.ask("source", 1)
 

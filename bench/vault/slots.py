@@ -97,7 +97,7 @@ def _train(seconds: float, *how: str) -> _Window:
         options = ("--job", _JOB, "--socket", socket, "--snapshot-every", "1")
         environment = os.environ | {"PYTHONPATH": RANK_PATH}
         stack.enter_context(running([launcher, "run", *options, "--", *rank], environment))
-        until_there(told, 60.0)
+        until_there(told)
         time.sleep(_WARMUP_STEPS * _STEP_S + seconds)
         whole = told.read_text(encoding="ascii").rpartition("\n")[0]
         address, secret = f"127.0.0.1:{port}", secret_file(folder)

@@ -11,7 +11,6 @@ import dataclasses
 import difflib
 import json
 import math
-import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ from pathlib import Path
 from everstep_common.credential_file import CredentialFile
 from everstep_common.setting import Declared, declared, nanoseconds, seconds
 from everstep_common.setting import setting as setting  # where configurations import it from
+from everstep_common.toml_file import TomlError, read_toml
 
 # sysexits.h: something was found in an unconfigured or misconfigured state.
 EX_CONFIG = 78
@@ -110,14 +110,10 @@ def load(kind: type[T], path: Path | None, reference: str = _REFERENCE) -> T:
     if path is None:
         return _checked(kind, {}, "defaults", reference)
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError([f"{path}: cannot be read: {error.strerror}"]) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError([f"{path}: not valid TOML: {error}"]) from error
-    except RecursionError as error:
-        raise ConfigError([f"{path}: nested too deeply to be a configuration"]) from error
-    return _checked(kind, document, str(path), reference)
+        tables = read_toml(path).tables
+    except TomlError as error:
+        raise ConfigError([f"{path}: {error}"]) from error
+    return _checked(kind, tables, str(path), reference)
 
 
 @typing.runtime_checkable
@@ -165,12 +161,12 @@ def _setting(key: _Key, value: object, path: str, problems: list[str], keys: _Ke
         return converted
     if problem := key.problem(converted):
         problems.append(f"{path}: {problem}")
-        return None
+        return converted if isinstance(converted, CredentialFile) else None
     return key.of_field(converted)
 
 
 def _can_be_judged(value: object) -> bool:
-    """Return whether tables came of it, in which only single keys are wrong."""
+    """Return whether tables came of it, in which only single keys are wrong, or a file's path."""
     if isinstance(value, tuple):
         return bool(value) and all(dataclasses.is_dataclass(entry) for entry in value)
     return dataclasses.is_dataclass(value) or isinstance(value, Mapping)
@@ -194,11 +190,22 @@ def _placed(key: str, prefix: str) -> str:
 def _dotted(kind: object, prefix: str) -> Iterator[str]:
     """Yield the keys of a table and of the tables in it; those of a list of tables have no name."""
     kind = _without_none(kind)
+    if (named := _named_table(kind)) is not None:
+        yield from _dotted(named, f"{prefix}NAME.")
+        return
     if not isinstance(kind, type) or not _is_table(kind):
         return
     for name, key in _keys_of(kind).items():
         yield prefix + name
         yield from _dotted(key.kind, f"{prefix}{name}.")
+
+
+def _named_table(kind: object) -> type | None:
+    """Return what each of the tables is that people give names to; None for another kind."""
+    if typing.get_origin(kind) is not Mapping:
+        return None
+    inner: type = typing.get_args(kind)[1]
+    return inner if _is_table(inner) else None
 
 
 def _value(
@@ -229,6 +236,8 @@ def _value(
 
 
 def _scalar(kind: object, value: object) -> object | None:
+    if kind in (Path, CredentialFile) and isinstance(value, str) and "\0" in value:
+        return None  # no system has such a path
     if kind is Path and isinstance(value, str):
         return Path(value)
     if kind is CredentialFile:
@@ -295,6 +304,9 @@ def document(kind: type, prefix: str = "") -> Iterator[SettingDoc]:
         hint = _without_none(key.kind)
         if _is_table(hint):
             yield from document(typing.cast("type", hint), f"{prefix}{name}.")
+            continue
+        if (named := _named_table(hint)) is not None:
+            yield from document(named, f"{prefix}{name}.NAME.")
             continue
         yield SettingDoc(
             prefix + name,

@@ -40,6 +40,8 @@ class CredentialFile:
                 content = file.read(_BYTES_MAX + 1)
         except OSError as error:
             raise CredentialError(f"{self.path} cannot be read: {error.strerror}") from error
+        except ValueError as error:
+            raise CredentialError(f"expected the path of a file: {error}") from error
         return self._text(content)
 
     def problem(self) -> str:

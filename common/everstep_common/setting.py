@@ -26,6 +26,8 @@ class Bounds:
             return ""
         if self.most is None:
             return f"must not be below {self.least}, got {value}"
+        if self.least is None:
+            return f"must be at most {self.most}, got {value}"
         return f"must be from {self.least} to {self.most}, got {value}"
 
 
@@ -62,6 +64,18 @@ def setting(
     if factory is not None:
         return field(default_factory=factory, metadata=metadata)
     return field(default=default, metadata=metadata)
+
+
+def positive(default: float, *, help: str, unit: str = "", most: float | None = None) -> typing.Any:  # noqa: ANN401
+    """Declare a documented number that has to be above 0; the reading of a file sees to that."""
+    return setting(default, help=help, unit=unit, bounds=Bounds(above=0, most=most))
+
+
+def not_negative(
+    default: float, *, help: str, unit: str = "", most: float | None = None
+) -> typing.Any:  # noqa: ANN401
+    """Declare a documented number that must not be below 0."""
+    return setting(default, help=help, unit=unit, bounds=Bounds(least=0, most=most))
 
 
 def duration(default_s: float, *, help: str, above: float | None = None) -> typing.Any:  # noqa: ANN401 - dataclasses.field has the same freedom

@@ -14,13 +14,16 @@ from everstep_cli.commands import (
     check,
     completion,
     demo,
+    drivers,
     events,
     inject,
     jobs,
     maintenance,
     nodes,
     operate,
+    policy,
     version,
+    webhooks,
 )
 from everstep_cli.commands.completion import PROGRAM, VARIABLE
 from everstep_cli.commands.next_command import Commands, next_command
@@ -59,12 +62,19 @@ def everstep() -> None:
     """
 
 
-_GROUPS = (demo, nodes, events, jobs, operate, maintenance, check, inject, version, completion)
+_GROUPS = (
+    *(demo, nodes, events, jobs, operate, policy, drivers, maintenance),
+    *(check, inject, webhooks, version, completion),
+)
 for _command in (command for group in _GROUPS for command in group.COMMANDS):
     everstep.add_command(_command)
 
 # A raw docstring has two characters where click looks for the one that keeps lines as they are.
-_BELOW = (*maintenance.maintenance.commands.values(), *nodes.nodes.commands.values())
+_BELOW = (
+    *maintenance.maintenance.commands.values(),
+    *nodes.nodes.commands.values(),
+    *webhooks.webhooks.commands.values(),
+)
 for _shown in (everstep, *everstep.commands.values(), *_BELOW):
     _shown.help = (_shown.help or "").replace(r"\b", "\b")
 

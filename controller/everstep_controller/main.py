@@ -7,7 +7,6 @@ import getpass
 import logging
 import os
 import signal
-import sqlite3
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +17,17 @@ from everstep_common.systemd import notify, watchdog_interval_s
 from everstep_common.version import VERSION
 from everstep_controller import backup, replay
 from everstep_controller.api.server import ListenError
-from everstep_controller.assembly.foundation import journal_backend
-from everstep_controller.config import ControllerConfig
+from everstep_controller.assembly.journal_backends import journal_at
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.journal.port import DamagedJournalError, JournalLockedError
-from everstep_controller.journal.sqlite.damage import ForeignLogError
-from everstep_controller.journal.sqlite.schema import SchemaError
+from everstep_controller.journal.port import (
+    DamagedJournalError,
+    JournalAccessError,
+    JournalLockedError,
+    JournalRefusedError,
+)
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
 from everstep_proto.local.address import socket_path
@@ -39,8 +41,7 @@ _YOUNG_OBJECTS_MAX = 400_000
 # Why it does not start: errors that say what happened and what to do.
 _TOLD_AS_THEY_ARE = (
     JournalLockedError,
-    ForeignLogError,
-    SchemaError,
+    JournalRefusedError,
     ListenError,
     JournalFull,
     ConfigError,
@@ -54,6 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _replay(given[1:])
     if given[:1] == ["backup"]:
         return _back_up(given[1:])
+    if given[:1] == ["kubernetes"]:
+        return _print_rbac(given[1:])
     recovering = given[:1] == ["recover"]
     parser = _parser()
     options, unknown = parser.parse_known_args(given[1:] if recovering else given)
@@ -84,12 +87,14 @@ def _parser() -> argparse.ArgumentParser:
         prog="everstep-controller",
         usage="everstep-controller [recover] [--config FILE]\n"
         "       everstep-controller backup FILE [--config FILE]\n"
-        "       everstep-controller replay JOURNAL",
+        "       everstep-controller replay JOURNAL\n"
+        "       everstep-controller kubernetes rbac [--namespace NAME] [--config FILE]",
         description="Judges, isolates, recovers and accounts for a fleet of nodes.",
         epilog="everstep-controller backup FILE: copy the journal, also of a controller that runs. "
         "everstep-controller replay JOURNAL: replay its decisions, and show differences. "
         "everstep-controller recover [--config FILE]: start from an old copy of the journal, "
-        "and rebuild from the agents what it does not have.",
+        "and rebuild from the agents what it does not have. "
+        "everstep-controller kubernetes rbac: print the roles that the Kubernetes driver needs.",
     )
     _add_config(parser)
     parser.add_argument("--version", action="version", version=f"everstep-controller {VERSION}")
@@ -138,6 +143,23 @@ def _back_up(arguments: Sequence[str]) -> int:
     return 0
 
 
+def _print_rbac(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(
+        prog="everstep-controller kubernetes",
+        description="Print what the configured Kubernetes driver needs to be allowed, as YAML for "
+        "'kubectl apply -f -': a service account, its roles, and their bindings.",
+    )
+    parser.add_argument("what", choices=["rbac"])
+    parser.add_argument("--namespace", default="everstep", help="of the service account")
+    _add_config(parser)
+    options = parser.parse_args(arguments)
+    config = _configured(_config_path(options.config))
+    if config is None:
+        return EX_CONFIG
+    print(config.drivers.kubernetes.rbac(options.namespace), end="")
+    return 0
+
+
 def _replay(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="everstep-controller replay",
@@ -149,9 +171,8 @@ def _replay(arguments: Sequence[str]) -> int:
     except (
         UnreadableError,
         DamagedJournalError,
-        ForeignLogError,
-        SchemaError,
-        sqlite3.Error,
+        JournalRefusedError,
+        JournalAccessError,
     ) as error:
         print(f"everstep-controller replay: {error}", file=sys.stderr)
         return 1
@@ -161,14 +182,15 @@ def _replay(arguments: Sequence[str]) -> int:
 
 
 def _serve(config: ControllerConfig, options: Options) -> int:
+    backend = journal_at(config.journal)
     try:
-        with journal_backend(config).lock():
+        with backend.errors(), backend.lock():
             asyncio.run(_run(config, options))
     except _TOLD_AS_THEY_ARE as error:
         logger.error("%s", error)
-    except (OSError, sqlite3.OperationalError) as error:
+    except (OSError, JournalAccessError) as error:
         logger.error("cannot start with the journal %s: %s", config.journal, error)
-    except (DamagedJournalError, sqlite3.DatabaseError) as error:
+    except DamagedJournalError as error:
         logger.error(
             "the journal %s is damaged, bits changed on its disk: %s; nothing of it was loaded or "
             "changed. Put a backup in its place, or move it and its -wal away if there is none; "
@@ -177,7 +199,7 @@ def _serve(config: ControllerConfig, options: Options) -> int:
             config.journal,
             error,
         )
-    except (UnreadableError, sqlite3.Error) as error:
+    except UnreadableError as error:
         logger.error(
             "the journal %s cannot be read: %s; start the version that wrote it, or put back a "
             "copy and run 'everstep-controller recover', which rebuilds from the agents what the "

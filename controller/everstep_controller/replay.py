@@ -1,10 +1,12 @@
 """Replay: folds a journal again and reports where this version would decide differently."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from everstep_controller.core.actions import Action
+from everstep_controller.assembly.journal_backends import journal_at
+from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import JournaledEvent
 from everstep_controller.journal.codec import (
     UnreadableError,
@@ -13,7 +15,6 @@ from everstep_controller.journal.codec import (
     encode,
 )
 from everstep_controller.journal.port import JournalReader, StoredEvent
-from everstep_controller.journal.sqlite.journal import SqliteBackend
 from everstep_controller.runtime.fold import CoreFactory, Deciding, events_taken
 
 
@@ -49,12 +50,18 @@ def compare(store: JournalReader, core_factory: CoreFactory) -> Comparison:
             continue
         events += 1
         called_for = [one for event in taken for one in _decide(core, event, stored)]
-        decided = tuple(encode(action).decode() for action in called_for)
+        decided = _texts(called_for)
         body = recorded.get(stored.seq)
-        before = tuple(encode(a).decode() for a in decode_actions(body)) if body else ()
+        before = _texts(decode_actions(body)) if body else ()
         if decided != before:
             found.append(Difference(stored.seq, stored.kind, before, decided))
     return Comparison(events, tuple(found))
+
+
+def _texts(called_for: Iterable[Action]) -> tuple[str, ...]:
+    """Return actions as they are compared; what programs are told of a line is no decision."""
+    plain = (replace(one, about=None) if isinstance(one, Announce) else one for one in called_for)
+    return tuple(encode(action).decode() for action in plain)
 
 
 def _decide(core: Deciding, event: JournaledEvent, stored: StoredEvent) -> list[Action]:
@@ -79,13 +86,10 @@ def report(comparison: Comparison) -> Iterator[str]:
 
 
 def replay(path: Path, core_factory: CoreFactory) -> Comparison:
-    """Replay the journal in a file. Raises UnreadableError, DamagedJournalError, SchemaError."""
+    """Replay the journal in a file. Raises UnreadableError, and what opening it does."""
     if not path.exists():
         raise UnreadableError(f"{path}: no such journal")
-    backend = SqliteBackend(path)
+    backend = journal_at(path)
     backend.verify()
-    store = backend.open_reader()
-    try:
+    with backend.errors(), closing(backend.open_reader()) as store:
         return compare(store, core_factory)
-    finally:
-        store.close()

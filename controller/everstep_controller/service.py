@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from everstep_common.machine import machine_id
 from everstep_common.version import VERSION
@@ -14,7 +15,9 @@ from everstep_controller.assembly.pages import Pages, start_pages
 from everstep_controller.assembly.serving import Serving, assemble_serving
 from everstep_controller.assembly.upkeep import Upkeep, assemble_upkeep
 from everstep_controller.assembly.watches import Watches, assemble_watches
-from everstep_controller.config import ControllerConfig
+from everstep_controller.assembly.webhooks import assemble_webhooks
+from everstep_controller.config.controller_config import ControllerConfig
+from everstep_controller.config.group_config import expanded_groups
 from everstep_controller.core.events import (
     ClusterNamed,
     ControllerStalled,
@@ -25,6 +28,7 @@ from everstep_controller.core.events import (
 )
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.runtime import Journaling, Runtime
+from everstep_controller.webhooks.webhooks import Webhooks
 
 _STOP_S = 2.0
 
@@ -37,6 +41,7 @@ class ControllerParts:
     acting: Acting
     fleet: Fleet
     watches: Watches
+    webhooks: Webhooks
     serving: Serving
     upkeep: Upkeep
 
@@ -45,6 +50,7 @@ class ControllerParts:
         yield from self.upkeep.tasks()
         yield from self.watches.tasks()
         yield from self.fleet.tasks()
+        yield "webhook watch", partial(self.webhooks.watch, self.base.runtime.announce)
 
 
 def open_parts(config: ControllerConfig, options: Options) -> ControllerParts:
@@ -53,10 +59,10 @@ def open_parts(config: ControllerConfig, options: Options) -> ControllerParts:
     acting = assemble_acting(config, base)
     fleet = assemble_fleet(config, base, acting)
     watches = assemble_watches(config, options.judges, base, fleet)
-    serving = assemble_serving(config, base, acting, fleet, watches)
-    return ControllerParts(
-        base, acting, fleet, watches, serving, assemble_upkeep(config, base, fleet)
-    )
+    webhooks = assemble_webhooks(config, base)
+    serving = assemble_serving(config, base, acting, fleet, watches, webhooks)
+    upkeep = assemble_upkeep(config, base, fleet)
+    return ControllerParts(base, acting, fleet, watches, webhooks, serving, upkeep)
 
 
 class Controller:
@@ -94,7 +100,9 @@ class Controller:
     async def start(self) -> None:
         """Take up work. Raises JournalFull, and ListenError for the address of the metrics."""
         parts, base = self.parts, self.parts.base
-        self._pages = start_pages(self._config, base, parts.acting, parts.fleet, parts.serving)
+        self._pages = start_pages(
+            self._config, base, parts.acting, parts.fleet, parts.serving, parts.webhooks
+        )
         base.journal.start(base.history.last()[0])
         journaling = Journaling(base.journal.append, base.journal.write)
         base.runtime.begin(journaling, parts.acting.executor.act, base.history.last_announcement())
@@ -114,6 +122,7 @@ class Controller:
         base.runtime.act_on_what_is_due()
         parts.upkeep.scheduler.start()
         parts.acting.targets.drivers.start()
+        parts.webhooks.start()
         self._running = [asyncio.create_task(run(), name=name) for name, run in parts.tasks()]
 
     async def failure(self) -> str:
@@ -132,6 +141,7 @@ class Controller:
         if self._running:
             parts.upkeep.scheduler.shutdown(wait=False)
         await targets.drivers.stop()
+        await parts.webhooks.stop()
         await self._pages.stop()
         parts.upkeep.keep_clock()
         parts.fleet.streams.stop()
@@ -160,7 +170,8 @@ class Controller:
             yield ClusterNamed(cluster.id, cluster.term)
         yield ControllerStarted(VERSION, machine_id())
         settings, drivers = self._config.core, self.parts.acting.targets.drivers.names
-        if (settings, {*drivers}) != (base.state().settings, {*base.state().drivers}):
-            yield SettingsApplied(settings, drivers)
+        groups, now = expanded_groups(self._config.groups), base.state()
+        if (settings, {*drivers}, groups) != (now.settings, {*now.drivers}, now.groups):
+            yield SettingsApplied(settings, drivers, groups)
         if self._recover_by:
             yield RecoveryBegun(self._recover_by)

@@ -4,7 +4,7 @@ Everything random comes from one seed, so the seed is the bug report.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from everstep_common import reports
@@ -12,6 +12,7 @@ from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity
 from everstep_common.reports import Storage
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
@@ -24,7 +25,7 @@ from everstep_sim.looks import Looks
 from everstep_sim.members import MemberAgreements
 from everstep_sim.node import SLOTS, SimulatedNode
 from everstep_sim.ranks import Ranks
-from everstep_sim.scheduler import DRIVER, SimulatedScheduler
+from everstep_sim.scheduler import DRIVER, PODS, SimulatedScheduler
 from everstep_sim.timeline import SECOND, VirtualTime
 from everstep_sim.unchanged import UnchangedRanks, UnchangedScript
 from everstep_sim.vault import Vaults, subject_of
@@ -77,6 +78,9 @@ class Shape:
     enforced: tuple[str, ...] = ()
     # There is a scheduler with a driver, which others use as well.
     scheduler: bool = False
+    # A second one, and the groups by which nodes are told to the first ("scheduler") or to it.
+    pods: bool = False
+    groups: Mapping[str, Group] = field(default_factory=dict)
     # Failure domains over which the nodes are spread; 0: none is known.
     domains: int = 0
     # How many jobs there are, each of this size; so many nodes, the last ones, have launchers of
@@ -124,7 +128,8 @@ class SimulatedCluster:
             crash_chance=shape.crash_chance,
             crashed=lambda: self.time.soon(0.5, 3, self._start_controller),
             machine=shape.controller_on,
-            drivers=(DRIVER,) if shape.scheduler else (),
+            drivers=(DRIVER,) * shape.scheduler + (PODS,) * shape.pods,
+            groups=shape.groups,
         )
         names = [f"n{i}" for i in range(shape.nodes)]
         self.fleet = SimulatedFleet(names, self.time, self.controller, shape.domains)
@@ -139,6 +144,7 @@ class SimulatedCluster:
         self.fleet.on_amnesia(self._join_again)
         self.fleet.on_shift(self._timeline_shifted)
         self.scheduler = SimulatedScheduler(seed, self.time, self.controller)
+        self.pods = SimulatedScheduler(seed + 1, self.time, self.controller, PODS)
         # Names of jobs that launchers were told to have ended well.
         self.over: set[str] = set()
         self._halted = False
@@ -172,6 +178,8 @@ class SimulatedCluster:
             self.time.after(PROBE_S, self._probe_disk)
         if self.shape.scheduler:
             self.time.after(1, self.scheduler.read_again)
+        if self.shape.pods:
+            self.time.after(1, self.pods.read_again)
         self.time.run(until_s, self._all_ended)
 
     def _all_ended(self) -> bool:
@@ -423,7 +431,7 @@ class SimulatedCluster:
             case actions.ChooseRecoveryStep():
                 self.vaults.choose(action)
             case actions.ApplyIsolation() | actions.ReadIsolation():
-                self.scheduler.call(action)
+                (self.pods if action.driver == PODS else self.scheduler).call(action)
             case actions.ConfirmSilence() | actions.PingAgent() | actions.CallRoll():
                 self._ask(action)
             case (

@@ -1,12 +1,13 @@
 """Simulated controller: a journal that survives its crashes, and a core rebuilt from it."""
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import encode
@@ -74,6 +75,7 @@ class SimulatedController:
     machine: str = ""
     # Names of the isolation drivers.
     drivers: tuple[str, ...] = ()
+    groups: Mapping[str, Group] = field(default_factory=dict)
     # Where the journal lies; None: it cannot fail. And what its start says that finds damage.
     disk: JournalDisk | None = None
     damaged: Callable[[str], None] = lambda sentence: None
@@ -118,8 +120,8 @@ class SimulatedController:
             timers = state.timers.items()
             self._send([actions.SetTimer(id="", timer=name, at_ns=at_ns) for name, at_ns in timers])
         self.cluster_term = max(self.cluster_term, state.term)
-        configured = self.settings, self.drivers
-        if self.up and (state.settings, tuple(state.drivers)) != configured:
+        configured = self.settings, self.drivers, self.groups
+        if self.up and (state.settings, tuple(state.drivers), state.groups) != configured:
             self.submit(events.SettingsApplied(*configured))
         if self.up and self.recover_by:
             self.submit(events.RecoveryBegun(self.recover_by))

@@ -10,11 +10,11 @@ from everstep_controller.core.model.isolation import (
     IsolationResult,
     WantedIsolation,
 )
-from everstep_controller.core.nodes.isolation import changed_holds
+from everstep_controller.core.nodes.isolation import changed_holds, is_own
 from everstep_sim.controller import SimulatedController
 from everstep_sim.timeline import VirtualTime
 
-DRIVER = "scheduler"
+DRIVER, PODS = "scheduler", "pods"
 _READ_EVERY_S = 10.0
 
 Call = actions.ApplyIsolation | actions.ReadIsolation
@@ -23,7 +23,10 @@ Call = actions.ApplyIsolation | actions.ReadIsolation
 class SimulatedScheduler:
     """Carries out one call at a time; a controller that is killed meanwhile hears of none."""
 
-    def __init__(self, seed: int, time: VirtualTime, controller: SimulatedController) -> None:
+    def __init__(
+        self, seed: int, time: VirtualTime, controller: SimulatedController, driver: str = DRIVER
+    ) -> None:
+        self.driver = driver
         self.holds: dict[str, Hold] = {}
         # Calls fail while it is broken.
         self.broken = False
@@ -31,22 +34,33 @@ class SimulatedScheduler:
         self._rng = random.Random(seed)
         self._time = time
         self._controller = controller
+        # All that a controller has asked to have applied.
+        self.asked: list[WantedIsolation] = []
         self._waiting: list[tuple[Core, Call]] = []
         self._busy = False
 
     def read_again(self) -> None:
         """Have it read now and then, as the shell does."""
         if self._controller.up:
-            look = actions.ReadIsolation(id="look", driver=DRIVER, reason="it may have changed")
+            look = actions.ReadIsolation(
+                id="look", driver=self.driver, reason="it may have changed"
+            )
             self.call(look)
         self._time.after(_READ_EVERY_S, self.read_again)
 
     def call(self, action: Call) -> None:
-        """Take a call of the driver. The core must never ask for a node that others hold."""
+        """Take a call of the driver. The core must never ask for a node that others hold.
+
+        Nor for anything while drivers are paused, nor to withhold a node of another driver.
+        """
         core = self._controller.core
         if isinstance(action, actions.ApplyIsolation):
-            known = core.state.drivers[DRIVER].nodes
+            known, state = core.state.drivers[self.driver].nodes, core.state
             assert not any(known[one.node].foreign for one in action.wanted), action
+            assert not state.drivers_paused, action
+            withheld = [one.node for one in action.wanted if one.withheld]
+            assert all(is_own(state, self.driver, name) for name in withheld), action
+            self.asked += action.wanted
         self._waiting.append((core, action))
         if not self._busy:
             self._begin_next()
@@ -71,7 +85,7 @@ class SimulatedScheduler:
 
     def _answer(self) -> None:
         core, action = self._waiting.pop(0)
-        event = self._carry_out(core.state.drivers.get(DRIVER), action)
+        event = self._carry_out(core.state.drivers.get(self.driver), action)
         if core is self._controller.core and event is not None:
             self._controller.post(event)
         self._begin_next()
@@ -80,12 +94,14 @@ class SimulatedScheduler:
         if record is None:
             return None
         if isinstance(action, actions.ApplyIsolation):
+            if self._controller.core.state.drivers_paused:
+                return None  # a worker drops what it has not begun
             results = tuple(self._apply(one) for one in action.wanted)
-            return events.DriverReported(driver=DRIVER, results=results)
+            return events.DriverReported(driver=self.driver, results=results)
         if self.broken:
-            return events.DriverReported(driver=DRIVER, failure="no answer within 30 s")
+            return events.DriverReported(driver=self.driver, failure="no answer within 30 s")
         seen = changed_holds(record, self.holds)
-        return events.DriverReported(driver=DRIVER, read=True, seen=seen)
+        return events.DriverReported(driver=self.driver, read=True, seen=seen)
 
     def _apply(self, wanted: WantedIsolation) -> IsolationResult:
         if self.broken and self._rng.random() < 0.7:

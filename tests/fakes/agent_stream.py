@@ -10,9 +10,10 @@ import grpc
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.tls import TlsSettings, aio_channel
 from fakes.local_secret import shown
+from fakes.waits import PATIENCE_S
 
 Call = grpc.aio.StreamStreamCall[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]
-WAIT_S = 20.0
+WAIT_S = PATIENCE_S
 
 
 def stamp(boot_ns: int = 1) -> fleet_pb2.Stamp:
@@ -98,15 +99,15 @@ class AgentStream:
         raised = fleet_pb2.FindingRaised(finding=finding, since=stamp(sequence))
         await self.record(sequence, finding_raised=raised)
 
-    async def wait_for(self, kind: str) -> fleet_pb2.ControllerMessage:
-        """Return the next message of a kind."""
+    async def wait_for(self, *kinds: str) -> fleet_pb2.ControllerMessage:
+        """Return the next message of one of these kinds."""
         async with asyncio.timeout(WAIT_S):
             while True:
                 message = await self.call.read()
                 if not isinstance(message, fleet_pb2.ControllerMessage):
                     raise EOFError(f"the stream ended: {await self.call.details()}")
                 self.seen.append(message)
-                if message.WhichOneof("body") == kind:
+                if message.WhichOneof("body") in kinds:
                     return message
 
     async def _read(self) -> object:

@@ -18,6 +18,7 @@ from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
 from fakes.local_secret import SECRET_FILE
+from fakes.waits import eventually
 
 NODES = ("node-1", "node-2")
 GIB = 1 << 30
@@ -59,10 +60,12 @@ class Stage:
 
     async def until(self, words: str, *arguments: str) -> Answer:
         """Ask until the answer has these words."""
-        async with asyncio.timeout(20):
-            while words not in (answer := await self.everstep(*arguments)).text:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
-        return answer
+
+        async def told() -> Answer | None:
+            answer = await self.everstep(*arguments)
+            return answer if words in answer.text else None
+
+        return await eventually(told)
 
     async def report(self, node: str, *steps: int, replicas: bool = True) -> None:
         """Tell that a node holds its rank's snapshots of these steps, and the other's too."""

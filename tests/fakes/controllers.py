@@ -7,23 +7,26 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 
 from prometheus_client.parser import text_string_to_metric_families
 
 from everstep_common.clock import boot_ns
 from everstep_common.judging.findings import Mode
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.service import Controller, Options
+from everstep_controller.webhooks.config import WebhookConfig
 from everstep_proto.tls import TlsSettings
 from fakes.local_secret import SECRET_FILE, SECRET_LINE
+from fakes.waits import eventually
 
 _LISTENING = re.compile(r"listening on port (\d+), metrics on port (\d+)")
 
@@ -49,9 +52,11 @@ async def controller(
     drivers: DriversConfig | None = None,
     wall_ns: Callable[[], int] = time.time_ns,
     boot: tuple[str, Callable[[], int]] = ("", boot_ns),
+    webhooks: Mapping[str, WebhookConfig] = MappingProxyType({}),
 ) -> AsyncIterator[Controller]:
     """Run a controller on this loop."""
-    settings = replace(config(folder, tls), drivers=drivers or DriversConfig())
+    drivers = drivers or DriversConfig()
+    settings = replace(config(folder, tls), drivers=drivers, webhooks=webhooks)
     if tls is not None:
         settings = replace(settings, listen="localhost:0")
     running = Controller.open(
@@ -67,10 +72,12 @@ async def controller(
 
 async def _drivers_read(running: Controller) -> None:
     """Wait for the readings that a start asks for, so that no event of theirs comes in between."""
-    state = running.runtime.state
-    while not state.halted and not all(record.read for record in state.drivers.values()):
-        await asyncio.sleep(0.001)
+
+    def read() -> bool:
         state = running.runtime.state
+        return bool(state.halted) or all(record.read for record in state.drivers.values())
+
+    await eventually(read)
 
 
 @dataclass

@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from everstep_common.frames import FrameError, decode, header
 from everstep_common.hints import hints_of
 from everstep_common.json_writers import message_writer_of
-from everstep_common.trainer_messages import FROM_LAUNCHER, FROM_TRAINER
+from everstep_common.launcher_messages import FROM_LAUNCHER
+from everstep_common.rank_messages import FROM_TRAINER
 from everstep_proto.record_codec import shape_of
 from fakes.report_values import plain, samples_at_bounds
 

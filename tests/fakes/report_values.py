@@ -17,6 +17,7 @@ from hypothesis.strategies import SearchStrategy
 from everstep_common import quantities as q
 from everstep_common.bounds import Bound, Bytes, Digest, Integer, Items, Name, Opaque, Text
 from everstep_common.hints import hints_of
+from everstep_common.launcher_messages import Join
 from everstep_common.orders import (
     ConfirmPeer,
     Halted,
@@ -54,7 +55,6 @@ from everstep_common.reports import (
     TimeReply,
     VaultReport,
 )
-from everstep_common.trainer_messages import Join
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import shape_of
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from everstep.copy_engine.memory import Copier
 from everstep.copy_engine.views import Capture, DescribedState, MissingError, Restoration, entry_of
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 
 @dataclass(slots=True)

@@ -9,8 +9,7 @@ import grpc
 
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import keepalive
-
-_DEADLINE_S = 30.0
+from fakes.waits import eventually
 
 
 @dataclass
@@ -79,10 +78,8 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
         self.outgoing.put_nowait(message)
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Wait until the condition holds; fails after 30 s."""
-        async with asyncio.timeout(_DEADLINE_S):
-            while not condition():  # noqa: ASYNC110 - what others do sets no event
-                await asyncio.sleep(0.01)
+        """Wait until the condition holds."""
+        await eventually(condition)
 
     def _journal(self, outbox: str, record: fleet_pb2.Record) -> None:
         self.arrivals.append(record.sequence)

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 
 import grpc
 
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.service import Controller, Options
 from everstep_proto.local.client import Metadata

@@ -12,7 +12,7 @@ from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.frames import encode
-from everstep_common.trainer_messages import Join
+from everstep_common.launcher_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire

@@ -25,6 +25,7 @@ from harness.processes import free_port, wait_for_port
 from everstep_common.frames import encode
 from everstep_proto.generated import admin_pb2
 from everstep_proto.tls import TlsSettings, aio_channel
+from fakes.waits import eventually
 from fuzz.choices import Choices
 from fuzz.controller_world import ask, stream
 from fuzz.formats import agent_streams, load_format
@@ -200,9 +201,7 @@ async def _agent(folder: Path) -> AsyncIterator[tuple["subprocess.Popen[str]", P
     command = agent_command(folder, free_port(), metrics)
     with _started(command, folder / "log") as process:
         await asyncio.to_thread(wait_for_port, metrics, process, _START_S)
-        async with asyncio.timeout(_START_S):
-            while not path.exists():  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.05)
+        await eventually(path.exists, _START_S)
         yield process, path, metrics
 
 

@@ -5,7 +5,7 @@ import os
 import random
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -14,10 +14,12 @@ from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.client import get_copy
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
+from everstep_common.launcher_messages import Start
 from everstep_common.orders import VaultDirective
-from everstep_common.trainer_messages import Restore, RestoredCopies, RestoreFailed, Start
+from everstep_common.rank_messages import Restore, RestoredCopies, RestoreFailed
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
+from fakes.waits import eventually
 from integration.bulk_messages import Blow
 from integration.bulk_tap import Tap, tapping
 from integration.vault_blows import Job
@@ -93,14 +95,10 @@ class Pair:
         """Wait until the other's agent has the newest step, and look at every byte of it."""
         of, root_hash = CopyKey(1, _RANK, self.step), self.source.root_hash
         expected = CopyRef(of, self.source.size_bytes, root_hash)
-        async with asyncio.timeout(2 * TIMEOUT_S):
-            while True:
-                with suppress(OSError):  # it has no such copy yet, is killed, or starts
-                    await self._look(expected)
-                    return
-                await asyncio.sleep(0.05)
+        # Until then it has no such copy, is killed, or starts.
+        await eventually(lambda: self._look(expected), 2 * TIMEOUT_S)
 
-    async def _look(self, expected: CopyRef) -> None:
+    async def _look(self, expected: CopyRef) -> bool:
         job = self.looker.jobs.known("demo")
         assert job is not None
         vault = job.vault
@@ -108,15 +106,11 @@ class Pair:
         _, region = await get_copy(remote, expected, vault.receive_buffers, vault.context.incoming)
         assert bytes(region.view()[:SIZE]) == state_of(self.step)
         region.release()
+        return True
 
     async def restored(self) -> bytes:
         """Return what a rank of the other gets, however often it has to ask."""
-        async with asyncio.timeout(2 * TIMEOUT_S):
-            while True:
-                with suppress(OSError):  # its agent is killed
-                    if (found := await self._restored_once()) is not None:
-                        return found
-                await asyncio.sleep(0.05)
+        return await eventually(self._restored_once, 2 * TIMEOUT_S)
 
     async def _restored_once(self) -> bytes | None:
         async with trainer(self.other.node, 0, generation=self.other.generation) as rank:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 from everstep_agent.vault.transfer.stripes import cut_stripes
 from everstep_common.frames import HEADER_BYTES, body_length
-from integration.vault_clients import TIMEOUT_S
+from fakes.waits import eventually
 
 _TAG_BYTES = 32
 _INDEX_BYTES = 4
@@ -64,9 +64,7 @@ class Tap:
 
     async def quiet(self) -> None:
         """Wait until nothing is on its way any more."""
-        async with asyncio.timeout(TIMEOUT_S):
-            while self.connections:  # noqa: ASYNC110 - those that come meanwhile, too
-                await asyncio.sleep(0.01)
+        await eventually(lambda: not self.connections)
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a new connection."""

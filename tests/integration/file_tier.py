@@ -7,8 +7,8 @@ from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest, CopyRef
 from everstep_agent.vault.snapshots.file_tier import BadFileError, FileCopy
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_agent.vault.snapshots.manifest import layout_of
+from everstep_common.rank_messages import Entry
 from everstep_common.reports import StoredStep
-from everstep_common.trainer_messages import Entry
 
 
 class Files:

@@ -8,19 +8,9 @@ import struct
 from pathlib import Path
 
 from everstep_common.frames import decode, encode
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    TO_TRAINER,
-    Attached,
-    End,
-    GenerationStopped,
-    Joined,
-    Refused,
-    RefusedForNow,
-    Reserve,
-    Start,
-    Stop,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, End, Joined, Start, Stop
+from everstep_common.rank_messages import TO_TRAINER, Attached, Refused, RefusedForNow, Reserve
+from everstep_common.reports import GenerationStopped
 from fakes.nobody import nobody
 from integration.vault_clients import attach_message, join_message
 

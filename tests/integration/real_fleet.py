@@ -21,6 +21,7 @@ from everstep_cli.demo.reaper import Identity
 from everstep_proto.generated import admin_pb2
 from everstep_proto.tls import TlsSettings
 from fakes.ports import reserved_port
+from fakes.waits import wait_until
 
 JOB = "train"
 TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
@@ -268,19 +269,25 @@ class RealFleet:
 
     def until(self, what: str, patience_s: float, so: Callable[[], bool]) -> None:
         """Poll until ``so``; real processes have no clock that a test could turn."""
-        deadline, recorded = time.monotonic() + patience_s, float("-inf")
-        while not so():
+        recorded_s = float("-inf")
+
+        def is_so() -> bool:
+            nonlocal recorded_s
+            if so():
+                return True
             # Every process of the machine is looked at for it, and the reaper has other marks too.
-            if time.monotonic() - recorded > _RECORD_EVERY_S:
+            if time.monotonic() - recorded_s > _RECORD_EVERY_S:
                 self.owned.record_descendants()
-                recorded = time.monotonic()
+                recorded_s = time.monotonic()
             needed = [*self.agents.values(), *([self.controller] if self.controller else [])]
             ended = [child.name for child in needed if child.exit_code is not None]
-            assert not ended, f"{what}: {ended} ended\n{self.logs()}"
-            assert time.monotonic() < deadline, (
-                f"{what}: not within {patience_s:g} s\n{self.logs()}"
-            )
-            time.sleep(0.05)
+            assert not ended, f"{what}: {ended} ended"
+            return False
+
+        try:
+            wait_until(is_so, patience_s, f"without {what}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.logs()}") from None
 
     def logs(self) -> str:
         """Return the end of everything that was logged, and of the controller's events."""

@@ -1,10 +1,8 @@
 """Jobs of one rank, one after the other from what was stored, whose agent ends at a message."""
 
-import asyncio
 import shlex
 import signal
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,16 +13,11 @@ from everstep_agent.storage.worker.messages import FillCopy, StorageLocation
 from everstep_agent.storage.worker.rank_files import fill_copy
 from everstep_agent.storage.worker.step_listing import list_steps
 from everstep_agent.vault.snapshots.hashing import hash_bytes
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    TO_TRAINER,
-    Attached,
-    End,
-    Joined,
-    Start,
-    Storage,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, End, Joined, Start
+from everstep_common.rank_messages import TO_TRAINER, Attached
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually, wait_until
 from integration.storage_world import published, stored
 from integration.vault_clients import Client, attach_message, join_message
 from integration.vault_killed import RemoteJobs, environ
@@ -129,9 +122,8 @@ class StoredJob:
         asked = join_message(storage=place, running_generation=self._running)
         assert await control.ask(asked) == Joined("node-1")
         told = outlet.bodies
-        async with asyncio.timeout(_TOLD_S):
-            while len(told("launcher_joined")) == before and not self._struck():  # noqa: ASYNC110
-                await asyncio.sleep(0.02)  # an agent that was ended tells nothing
+        # An agent that was ended tells nothing.
+        await eventually(lambda: len(told("launcher_joined")) != before or self._struck(), _TOLD_S)
         if self._struck():
             raise ConnectionError
         joined = outlet.bodies("launcher_joined")[-1].launcher_joined
@@ -211,7 +203,4 @@ class StoredJob:
 
     def _expect_no_temporaries(self) -> None:
         """Wait for what the storage process is still taking away; nothing else writes there now."""
-        until_s = time.monotonic() + _TIDY_S
-        while left := list((self.folder / "steps").rglob("*.tmp")):
-            assert time.monotonic() < until_s, left
-            time.sleep(0.02)
+        wait_until(lambda: not list((self.folder / "steps").rglob("*.tmp")), _TIDY_S)

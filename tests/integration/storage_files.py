@@ -11,8 +11,8 @@ from everstep_agent.storage.worker.messages import MoveLatest, StorageLocation, 
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
 from everstep_common.orders import StoredFile
+from everstep_common.rank_messages import Entry
 from everstep_common.reports import StoredStep
-from everstep_common.trainer_messages import Entry
 
 # Two tensors with a byte between them that is not zero, and one that safetensors has no type for.
 ENTRIES = (

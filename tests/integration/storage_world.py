@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.trainer_messages import Start, Storage
+from everstep_common.launcher_messages import Start
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Client, Node, launcher, plan, trainer
 

@@ -16,9 +16,9 @@ from everstep_common.orders import ConfirmPeer, WatchedPeer
 from everstep_common.reports import PeerEvidence, TcpAnswer
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
+from fakes.waits import eventually
 
 _SILENT_PORT = 9
-_PATIENCE_S = 20.0
 
 
 @contextmanager
@@ -60,10 +60,8 @@ async def _evidence(
     """Have a node asked about its peer "b", and return what it says."""
     said.clear()
     asker.confirm(ConfirmPeer("c-1", WatchedPeer("b", udp), bulk))
-    async with asyncio.timeout(_PATIENCE_S):
-        while not said:  # noqa: ASYNC110 - what is said sets no event
-            await asyncio.sleep(0.01)
-    return from_wire(PeerEvidence, said[0].evidence)
+    (first, *_) = await eventually(lambda: said)
+    return from_wire(PeerEvidence, first.evidence)
 
 
 def _told(udp_answers: bool, bulk: str) -> PeerEvidence:
@@ -182,7 +180,7 @@ def test_what_came_while_a_node_stood_still_is_taken_before_it_speaks() -> None:
 
                 def stand_still() -> None:
                     question, source = peer.recvfrom(64)
-                    time.sleep(1.5)
+                    time.sleep(1.5)  # longer than a node waits for an answer
                     peer.sendto(b"ESP1answ" + name_tag("b") + question[16:], source)
 
                 loop.call_later(0.1, stand_still)

@@ -17,7 +17,7 @@ from everstep_agent.persistence.disk_store import LostStore
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.uplink import Uplink, UplinkSettings
 from everstep_common.clock import stamp_clock
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 from fakes.local_secret import access_to

@@ -24,6 +24,7 @@ from everstep_common.judging.book import FindingBook
 from everstep_common.judging.findings import Finding
 from everstep_common.judging.judgement import Judgement
 from fakes.nvml import FakeDriver
+from fakes.waits import eventually
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 1)
 _PATIENT = NvmlDeadlines(first_s=30.0, next_s=30.0)
@@ -58,9 +59,7 @@ class Bench:
 
     async def until(self, true: Callable[[], bool]) -> None:
         """Wait until something holds."""
-        async with asyncio.timeout(30):
-            while not true():  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.005)
+        await eventually(true)
 
 
 @pytest.fixture

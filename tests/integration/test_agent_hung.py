@@ -52,9 +52,9 @@ def test_an_agent_that_hangs_answers_no_ping_before_it_goes_on(stop: signal.Sign
                 fleet.say(_ping(1))
                 await fleet.until(lambda: _pongs(fleet) == ["ping-1"])
                 process.send_signal(stop)
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.2)  # its loop hangs a moment after the signal
                 fleet.say(_ping(2))
-                await asyncio.sleep(1.0)
+                await asyncio.sleep(1.0)  # one that does not hang answers in milliseconds
                 assert _pongs(fleet) == ["ping-1"]
                 process.send_signal(signal.SIGUSR2 if stop is _HANG else signal.SIGCONT)
                 await fleet.until(lambda: _pongs(fleet) == ["ping-1", "ping-2"])

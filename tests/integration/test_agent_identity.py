@@ -26,6 +26,7 @@ from everstep_proto.record_codec import to_wire
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import config, controller
 from fakes.local_secret import access_to
+from fakes.waits import eventually
 
 
 def findings(running: Controller) -> dict[str, str]:
@@ -260,9 +261,7 @@ def test_a_refused_agent_says_so_once_and_knocks_seldom(
                 return _hello("another")
 
             task = asyncio.create_task(uplink.run(hello, _Listener()))
-            async with asyncio.timeout(20):
-                while knocks < 2:  # noqa: ASYNC110 - nothing tells of it
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: knocks >= 2)
             task.cancel()
             return knocks, uplink.trouble
 
@@ -282,12 +281,9 @@ def test_an_agent_adopts_a_cluster_once_and_keeps_it(tmp_path: Path) -> None:
             task = asyncio.create_task(
                 uplink.run(lambda: _hello(membership.cluster_id), _Listener())
             )
-            async with asyncio.timeout(20):
-                while uplink.streams < 1:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
-                uplink.renew()
-                while uplink.streams < 2:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+            await eventually(lambda: uplink.streams >= 1)
+            uplink.renew()
+            await eventually(lambda: uplink.streams >= 2)
             task.cancel()
             return kept, running.runtime.state.cluster_id
 

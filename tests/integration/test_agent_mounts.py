@@ -12,6 +12,7 @@ import pytest
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.machine.network_mounts import NetworkMounts, ask
 from everstep_agent.sources.host import HostSettings, disk_sources
+from fakes.waits import eventually
 
 _LOCAL = "27 1 259:1 / / rw - ext4 /dev/nvme0n1p1 rw\n"
 _PATIENCE_S = 20.0
@@ -84,9 +85,11 @@ def test_a_file_system_that_hangs_delays_no_other_and_has_one_waiting_thread(
         assert filer.asked.count("/home") == 3
         filer.hanging.clear()
         filer.back.set()
-        async with asyncio.timeout(_PATIENCE_S):
-            while (await node.look())["/data"]:  # noqa: ASYNC110 - only a look tells
-                await asyncio.sleep(0.05)
+
+        async def answers() -> bool:
+            return not (await node.look())["/data"]
+
+        await eventually(answers)
 
     asyncio.run(scenario())
 
@@ -124,9 +127,7 @@ def test_what_is_unmounted_is_asked_no_more_and_its_thread_ends(
         assert node.mounts.left_out == 36
         node.mount()
         assert await node.look() == {}
-        async with asyncio.timeout(_PATIENCE_S):
-            while threading.active_count() > before + 1:  # noqa: ASYNC110 - nothing tells
-                await asyncio.sleep(0.05)
+        await eventually(lambda: threading.active_count() <= before + 1)
 
     asyncio.run(scenario())
 

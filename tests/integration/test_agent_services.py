@@ -16,6 +16,7 @@ from everstep_agent.probes.machine.system_bus import BusError, SystemBus
 from everstep_agent.sources.services import ServicesSettings, services_source
 from everstep_common.clock import Stamp
 from fakes.system_bus import FakeBus, FakeSystemd, FakeUnit
+from fakes.waits import eventually
 
 _NOW = Stamp("boot-1", 3600 * 10**9, 1)
 _PATIENCE_S = 20.0
@@ -166,11 +167,12 @@ def test_a_change_of_a_unit_asks_for_a_look_at_once(tmp_path: Path, bus: FakeBus
                 await woken.wait()
             # The bus goes away and comes back: the next look listens again.
             bus.hang_up()
-            async with asyncio.timeout(_PATIENCE_S):
-                while bus.listeners == 0:
-                    with contextlib.suppress(OSError):
-                        await source.look()
-                    await asyncio.sleep(0.05)
+
+            async def listens() -> bool:
+                await source.look()
+                return bus.listeners > 0
+
+            await eventually(listens)
         finally:
             stop()
 
@@ -187,11 +189,6 @@ def test_a_systemd_that_hangs_misses_the_deadline_and_delays_nothing_else(
             for _ in range(3):
                 with pytest.raises(TimeoutError):
                     await source.look()
-        async with asyncio.timeout(_PATIENCE_S):
-            while True:
-                with contextlib.suppress(OSError):
-                    if await source.look():
-                        return
-                await asyncio.sleep(0.05)
+        await eventually(source.look)
 
     asyncio.run(scenario())

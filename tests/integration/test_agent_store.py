@@ -2,9 +2,6 @@
 
 import contextlib
 import sqlite3
-import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ from everstep_agent.persistence.agent_database import (
 from everstep_agent.persistence.data_folder import FolderInUseError, only_agent_of, open_store
 from everstep_agent.persistence.disk_store import DiskStore, StoreError
 from everstep_common.clock import boot_ns
+from fakes.waits import wait_until
 
 # Generous: on a busy machine a commit may take seconds.
 _PATIENCE_S = 30.0
@@ -26,16 +24,6 @@ _PATIENCE_S = 30.0
 
 def _store(path: Path, deadline_ns: int = 10**9) -> DiskStore:
     return DiskStore(path, boot_ns, deadline_ns)
-
-
-def _eventually(condition: Callable[[], object]) -> None:
-    pause = threading.Event()
-    deadline = time.monotonic() + _PATIENCE_S
-    while time.monotonic() < deadline:
-        if condition():
-            return
-        pause.wait(0.01)
-    pytest.fail(f"it did not happen within {_PATIENCE_S:g} s")
 
 
 def test_what_was_put_is_there_after_a_restart_and_what_was_acknowledged_is_not(
@@ -72,7 +60,7 @@ def test_a_record_is_on_disk_without_anybody_waiting_for_it(tmp_path: Path) -> N
         finally:
             connection.close()
 
-    _eventually(written)
+    wait_until(written)
     store.close(_PATIENCE_S)
 
 
@@ -83,11 +71,11 @@ def test_a_locked_disk_is_said_and_written_to_when_it_is_free_again(tmp_path: Pa
     blocker = sqlite3.connect(path, isolation_level=None)
     blocker.execute("BEGIN IMMEDIATE")
     store.put_record(1, b"x")
-    _eventually(store.trouble)
+    wait_until(store.trouble)
     store.put_record(2, b"y")
     blocker.execute("ROLLBACK")
     blocker.close()
-    _eventually(lambda: not store.trouble())
+    wait_until(lambda: not store.trouble())
     store.close(_PATIENCE_S)
     again = _store(path)
     assert again.load(_PATIENCE_S).records == (b"x", b"y")

@@ -99,11 +99,18 @@ class Recorder:
 class Rig:
     """An uplink with its outbox, and what the controller made it do."""
 
-    def __init__(self, port: int, silence_s: float = 30.0, backoff: Backoff | None = None) -> None:
+    def __init__(
+        self,
+        port: int,
+        silence_s: float = 30.0,
+        backoff: Backoff | None = None,
+        # A try that fails is told of as well: on a busy machine none may take too long.
+        connect_timeout_s: float = 30.0,
+    ) -> None:
         self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
         settings = UplinkSettings(
             access=access_to(port),
-            connect_timeout_s=2.0,
+            connect_timeout_s=connect_timeout_s,
             silence_s=silence_s,
         )
         backoff = backoff or Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
@@ -151,11 +158,11 @@ def test_a_controller_that_is_back_at_once_is_found_at_once_after_a_good_stream(
         # Without a stream that was good the first wait would be of more than ten minutes.
         backoff = Backoff(random.Random(1), first_s=6000.0, cap_s=6000.0)
         with reserved_port() as port:
-            rig = Rig(port, backoff=backoff)
+            rig = Rig(port, backoff=backoff, connect_timeout_s=2.0)
             async with _running(rig):
                 async with serving(fleet, port):
                     await fleet.until(lambda: fleet.hellos)
-                    await asyncio.sleep(5.5)
+                    await asyncio.sleep(5.5)  # a stream is good after five seconds
                 async with serving(fleet, port):
                     await fleet.until(lambda: rig.uplink.streams == 2)
 
@@ -181,7 +188,7 @@ def test_every_record_arrives_in_order_over_many_deaths_of_the_controller() -> N
     async def scenario() -> None:
         fleet = TinyFleet()
         with reserved_port() as port:
-            rig = Rig(port)
+            rig = Rig(port, connect_timeout_s=2.0)
             async with _running(rig):
                 for death in range(5):
                     async with serving(fleet, port):
@@ -391,11 +398,11 @@ def test_kernel_messages_are_sent_after_a_change_and_at_every_connect() -> None:
             line = fleet_pb2.KernelMessage(text="words")
             rig.uplink.kernel_messages(fleet_pb2.KernelMessages(lines=[line]))
             async with _running(rig):
-                await fleet.until(lambda: len(fleet.messages) == 1)
+                await fleet.until(lambda: len(fleet.messages) >= 1)
                 rig.uplink.renew()
-                await fleet.until(lambda: len(fleet.messages) == 2)
+                await fleet.until(lambda: len(fleet.messages) >= 2)
                 rig.uplink.kernel_messages(fleet_pb2.KernelMessages(lines=[line, line]))
-                await fleet.until(lambda: len(fleet.messages) == 3)
+                await fleet.until(lambda: len(fleet.messages) >= 3)
             assert [len(message.kernel.lines) for message in fleet.messages] == [1, 1, 2]
 
     run(scenario())

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from everstep_common.trainer_messages import End, Join, Start, Started
+from everstep_common.launcher_messages import End, Join, Start, Started
 from fakes.readable import becomes_readable
 from integration.trainer_agent import TrainerAgent, Vault
 from integration.trainer_job import environment

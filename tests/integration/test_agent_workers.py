@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from everstep_agent.probes.read_thread import SharedThread
 from everstep_agent.probes.worker import ProbeWorker
+from fakes.waits import eventually
 
 # A read that answers must not miss its deadline on a busy machine.
 _PATIENT_S = 30.0
@@ -31,12 +32,6 @@ def _hang(gate: threading.Event) -> Callable[[], str]:
 
 def _threads(name: str) -> int:
     return sum(thread.name == name for thread in threading.enumerate())
-
-
-async def _until(holds: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
-        while not await holds():  # noqa: ASYNC110 - threads ring no bell
-            await asyncio.sleep(0.01)
 
 
 async def _answers(worker: ProbeWorker) -> bool:
@@ -88,7 +83,7 @@ def test_a_read_that_hangs_is_abandoned_refused_meanwhile_and_read_again_when_it
         with pytest.raises(TimeoutError, match="stuck: an earlier read has not returned"):
             await worker.call(lambda: "never begun", _PATIENT_S)
         gate.set()
-        await _until(lambda: _answers(worker))
+        await eventually(lambda: _answers(worker))
 
     asyncio.run(scenario())
 
@@ -138,7 +133,7 @@ def test_each_of_many_that_hang_has_a_thread_and_nobody_has_two(gate: threading.
     async def scenario() -> None:
         workers = _shared(*(f"stuck-{number}" for number in range(4)), thread_name="crowd")
         hung = [asyncio.create_task(one.call(_hang(gate), _PATIENT_S)) for one in workers]
-        await _until(everyone_has_one)
+        await eventually(everyone_has_one)
         gate.set()
         assert await asyncio.gather(*hung) == ["late"] * 4
         for worker in workers:
@@ -158,7 +153,7 @@ def test_after_a_quick_read_a_probe_is_back_on_the_common_thread(gate: threading
         async def is_back() -> bool:
             return await slow.call(threading.get_ident, _PATIENT_S) == common
 
-        await _until(is_back)
+        await eventually(is_back)
 
     asyncio.run(scenario())
 
@@ -174,6 +169,6 @@ def test_a_caller_that_is_cancelled_leaves_the_read_to_end(gate: threading.Event
         with pytest.raises(TimeoutError, match="has not returned"):
             await worker.call(lambda: None, _PATIENT_S)
         gate.set()
-        await _until(lambda: _answers(worker))
+        await eventually(lambda: _answers(worker))
 
     asyncio.run(scenario())

@@ -9,17 +9,9 @@ from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
 from everstep_common.clock import boot_ns
-from everstep_common.trainer_messages import (
-    Begin,
-    GenerationStopped,
-    LauncherLeft,
-    Notice,
-    RankExited,
-    Skip,
-    Slot,
-    Start,
-    Stop,
-)
+from everstep_common.launcher_messages import Notice, Start, Stop
+from everstep_common.rank_messages import Begin, Skip, Slot
+from everstep_common.reports import GenerationStopped, LauncherLeft, RankExited
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     TIMEOUT_S,

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from harness.processes import ROOT
+
+from fakes.waits import wait_until
 
 pytestmark = pytest.mark.timeout(180)
 _PATIENCE_S = 60.0
@@ -57,13 +58,6 @@ def _started(command: list[str]) -> Iterator["subprocess.Popen[str]"]:
         process.communicate()
 
 
-def _until(so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
 def _below(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
@@ -83,7 +77,7 @@ def test_daemons_and_orphans_end_with_it_and_what_was_measured_is_printed(
 ) -> None:
     ready = tmp_path / "ready"
     with _started([sys.executable, "-P", "-c", _PART, str(ready)]) as process:
-        _until(ready.exists)
+        wait_until(ready.exists)
         before = _below(process)
         names = " ".join(word for one in before for word in one.cmdline())
         assert all(word in names for word in ("controller.main", "agent.main", "sleep"))
@@ -97,7 +91,7 @@ def test_daemons_and_orphans_end_with_it_and_what_was_measured_is_printed(
 def test_the_benchmark_of_the_agent_leaves_nothing_when_it_is_ended() -> None:
     command = [sys.executable, str(ROOT / "bench"), "agent", "--only", "xid", "--faults", "1000"]
     with _started(command) as process:
-        _until(lambda: sum("agent.main" in " ".join(p.cmdline()) for p in _below(process)) > 0)
+        wait_until(lambda: sum("agent.main" in " ".join(p.cmdline()) for p in _below(process)) > 0)
         before = _below(process)
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=_PATIENCE_S)

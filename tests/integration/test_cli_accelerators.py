@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -17,8 +16,7 @@ from everstep_cli.client.grpc_admin import connect
 from everstep_cli.demo.processes import OwnedProcesses
 from everstep_cli.main import main
 from fakes.accelerator_tools import FakeTool
-
-_PATIENCE_S = 60.0
+from fakes.waits import wait_until
 
 
 @pytest.fixture
@@ -54,15 +52,16 @@ def address() -> Iterator[str]:
 
 def _accelerators(address: str) -> str:
     """Return what the first node that tells of accelerators has."""
-    deadline = time.monotonic() + _PATIENCE_S
+
+    def told() -> str:
+        with suppress(AdminError):
+            shown = [node.accelerators for node in list_nodes(admin).nodes]
+            if any("Ascend" in text for text in shown):
+                return shown[0]
+        return ""
+
     with connect(Connection(address=address)) as admin:
-        while time.monotonic() < deadline:
-            with suppress(AdminError):
-                shown = [node.accelerators for node in list_nodes(admin).nodes]
-                if any("Ascend" in text for text in shown):
-                    return shown[0]
-            time.sleep(0.2)
-    raise AssertionError("no node told of its accelerators")
+        return wait_until(told, what="no node that tells of its accelerators")
 
 
 @pytest.mark.timeout(120)

@@ -4,7 +4,6 @@ import json
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,8 +15,7 @@ from everstep_cli.client.connection import Connection
 from everstep_cli.client.grpc_admin import connect
 from everstep_cli.demo.processes import OwnedProcesses
 from everstep_cli.main import main
-
-_PATIENCE_S = 30.0
+from fakes.waits import wait_until
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +46,13 @@ def address() -> Iterator[str]:
 
 
 def _wait_until_healthy(address: str) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
+    def healthy() -> bool:
+        with suppress(AdminError):
+            return [node.state for node in list_nodes(admin).nodes] == ["healthy"]
+        return False
+
     with connect(Connection(address=address)) as admin:
-        while time.monotonic() < deadline:
-            with suppress(AdminError):
-                if [node.state for node in list_nodes(admin).nodes] == ["healthy"]:
-                    return
-            time.sleep(0.2)
-    raise AssertionError("the node did not become healthy")
+        wait_until(healthy, what="not healthy")
 
 
 def ask(capsys: pytest.CaptureFixture[str], address: str, *arguments: str) -> dict[str, object]:
@@ -88,10 +85,7 @@ def test_a_node_has_a_kernel_disks_and_interfaces(
 
 
 def test_a_node_shows_its_kernel_messages(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not ask(capsys, address, "node", "gpu-0042")["kernel_messages"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: ask(capsys, address, "node", "gpu-0042")["kernel_messages"])
     assert main(["node", "gpu-0042", "--controller", address]) == 0
     shown = capsys.readouterr().out
     assert "kernel messages" in shown

@@ -4,8 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import OwnedProcesses
 from everstep_cli.demo.reaper import MARK, Identity, identify
+from fakes.waits import wait_until
 
 # A child that starts a grandchild, tells its id, and ignores all that can be ignored.
 _FAMILY = """\
@@ -40,16 +39,6 @@ time.sleep(300)
 """
 
 
-def wait_for(so: Callable[[], bool], patience_s: float = 30.0) -> bool:
-    """Poll until ``so``; real processes have no clock that a test could turn."""
-    deadline = time.monotonic() + patience_s
-    while not so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
-
-
 def marked(folder: Path) -> list[int]:
     """Return the living processes that belong to a demo."""
     return [p for p in reaper.parents() if reaper.environment(p).get(MARK) == str(folder)]
@@ -60,7 +49,7 @@ def test_closing_a_household_kills_children_and_grandchildren(tmp_path: Path) ->
     folder.mkdir()
     owned = OwnedProcesses(folder, keep=False)
     child = owned.start("family", [sys.executable, "-c", _FAMILY], os.environ)
-    assert wait_for(lambda: len(owned.below(child)) == 2)
+    wait_until(lambda: len(owned.below(child)) == 2)
     family = owned.below(child)
     owned.close()
     assert [identify(process.pid) for process in family] == [None, None]
@@ -70,7 +59,7 @@ def test_closing_a_household_kills_children_and_grandchildren(tmp_path: Path) ->
 def test_a_folder_that_is_to_be_kept_stays(tmp_path: Path) -> None:
     owned = OwnedProcesses(tmp_path, keep=True)
     child = owned.start("echo", ["echo", "kept"], os.environ)
-    assert wait_for(lambda: child.exit_code is not None)
+    wait_until(lambda: child.exit_code is not None)
     owned.close()
     assert child.last_lines() == "kept"
     assert marked(tmp_path) == []
@@ -89,10 +78,10 @@ def test_a_demo_that_is_killed_leaves_neither_process_nor_folder(
         assert demo.stdout is not None
         assert demo.stdout.readline() == b"ready\n"
         # One that is about to run its program has no environment for a moment.
-        assert wait_for(lambda: len(marked(folder)) == 2)
+        wait_until(lambda: len(marked(folder)) == 2)
         demo.send_signal(deadly)
         demo.wait(30)
-    assert wait_for(lambda: not marked(folder) and not folder.exists())
+    wait_until(lambda: not marked(folder) and not folder.exists())
 
 
 def test_a_process_that_took_over_an_old_id_is_not_killed() -> None:

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import os
+import signal
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.command import CommandDriver
 from everstep_controller.drivers.port import DriverError
+from fakes.waits import eventually
 
 PROGRAM = Path(__file__).with_name("isolation_program.py")
 
@@ -93,19 +94,40 @@ def test_one_that_is_cut_short_is_ended_with_its_children(tmp_path: Path) -> Non
 
     async def scenario() -> None:
         call = asyncio.create_task(CommandDriver([str(program)]).read())
-        await _until(pids.exists)
+        await eventually(pids.exists)
         call.cancel()
         await asyncio.gather(call, return_exceptions=True)
         assert call.cancelled()
         for pid in map(int, pids.read_text().split()):
-            await _until(partial(_is_gone, pid))
+            await eventually(partial(_is_gone, pid))
 
     asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
-async def _until(holds: Callable[[], bool]) -> None:
-    while not holds():  # noqa: ASYNC110  nobody tells of what another process does
-        await asyncio.sleep(0.01)
+def test_what_a_program_leaves_running_keeps_nobody_waiting_for_its_answer(tmp_path: Path) -> None:
+    program, pid = tmp_path / "answer", tmp_path / "pid"
+    # As ssh leaves its master connection: with the output of whoever started it.
+    program.write_text(f"#!/bin/sh\nsleep 3600 &\necho $! > {pid}\necho '{{\"holds\": {{}}}}'\n")
+    program.chmod(0o755)
+    try:
+        assert asyncio.run(CommandDriver([str(program)]).read()).holds == {}
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_one_that_is_cut_short_after_its_end_is_ended_with_what_it_left(tmp_path: Path) -> None:
+    program, pid = tmp_path / "answer", tmp_path / "pid"
+    program.write_text(f"#!/bin/sh\nsleep 3600 &\necho $! > {pid}.new\nmv {pid}.new {pid}\n")
+    program.chmod(0o755)
+
+    async def scenario() -> None:
+        call = asyncio.create_task(CommandDriver([str(program)]).read())
+        await eventually(pid.exists)
+        call.cancel()
+        await asyncio.gather(call, return_exceptions=True)
+        await eventually(partial(_is_gone, int(pid.read_text())))
+
+    asyncio.run(asyncio.wait_for(scenario(), 20))
 
 
 def _is_gone(pid: int) -> bool:

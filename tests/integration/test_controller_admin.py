@@ -3,6 +3,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Awaitable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -13,6 +14,7 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
 from fakes.local_secret import admin_channel
+from fakes.waits import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -178,14 +180,14 @@ async def eventually_paused(
     admin: "admin_pb2_grpc.AdminAsyncStub", pause: admin_pb2.PauseRequest
 ) -> None:
     """The journal looks for space every second; until it has found some, calls are refused."""
-    for _ in range(250):
-        try:
+
+    async def paused() -> bool:
+        with suppress(grpc.aio.AioRpcError):
             await admin.Pause(pause)
-        except grpc.aio.AioRpcError:
-            await asyncio.sleep(0.1)
-        else:
-            return
-    raise AssertionError("the journal was not writable again in time")
+            return True
+        return False
+
+    await eventually(paused, what="not writable")
 
 
 def test_a_full_disk_is_a_finding_and_what_was_refused_is_taken_later(tiny_disk: Path) -> None:

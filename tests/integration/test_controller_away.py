@@ -13,6 +13,7 @@ from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import agent_stream, stamp
 from fakes.controllers import controller
+from fakes.waits import eventually
 from integration.test_controller_streams import run_to_step
 
 pytestmark = pytest.mark.timeout(120)
@@ -31,11 +32,11 @@ def _events(folder: Path) -> list[JournaledEvent]:
 def test_a_loop_that_stood_still_is_told_to_the_core(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with controller(tmp_path) as running:
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(0.6)  # who watches the loop has begun
             time.sleep(2.0)  # noqa: ASYNC251 - the loop stands still
-            async with asyncio.timeout(20):
-                while not any(isinstance(e, ControllerStalled) for e in _events(tmp_path)):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+            await eventually(
+                lambda: any(isinstance(e, ControllerStalled) for e in _events(tmp_path))
+            )
             assert running.runtime.events_rejected == 0
 
     asyncio.run(scenario())
@@ -47,7 +48,7 @@ def test_the_time_between_two_controllers_is_told_before_the_second_begins(tmp_p
     async def scenario() -> None:
         async with controller(tmp_path):
             pass
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(1.0)  # nobody is there for so long
         async with controller(tmp_path):
             pass
 

@@ -46,12 +46,28 @@ def _report(state: ProcessState) -> str:
 
 async def _answer(agent: AgentStream, *reports: str, missing: str = "") -> None:
     """Answer the next look at the ranks."""
-    asked = (await agent.wait_for("inspect")).inspect
+    asked = await agent.wait_for("inspect")
+    await _tell(agent, asked.inspect, *reports, missing=missing)
+
+
+async def _tell(
+    agent: AgentStream, asked: fleet_pb2.InspectRanks, *reports: str, missing: str = ""
+) -> None:
     assert asked.job == "train"
     told = fleet_pb2.RanksInspected(
         inspection_id=asked.inspection_id, reports=reports, missing=missing
     )
     await agent.send(inspected=told)
+
+
+async def _answer_until_stopped(agent: AgentStream, *reports: str) -> fleet_pb2.Order:
+    """Answer every look until the generation is stopped: one that came too late is not the last."""
+    while True:
+        message = await agent.wait_for("inspect", "order")
+        if message.WhichOneof("body") == "inspect":
+            await _tell(agent, message.inspect, *reports)
+        elif message.order.WhichOneof("body") == "stop_generation":
+            return message.order
 
 
 def test_a_stopped_rank_is_seen_at_once_and_its_generation_is_stopped(tmp_path: Path) -> None:
@@ -60,8 +76,7 @@ def test_a_stopped_rank_is_seen_at_once_and_its_generation_is_stopped(tmp_path: 
             await agent.healthy()
             await run_to_step(agent, 7)
             await agent.record(7, ranks_stand_still=_STILL)
-            await _answer(agent, _report(ProcessState.STOPPED))
-            order = await agent.order("stop_generation")
+            order = await _answer_until_stopped(agent, _report(ProcessState.STOPPED))
             job = running.runtime.state.newest("train")
             assert job.recovery.hangs[0].culprits == ((0, "node-1"),)
             return order.reason, json.dumps([str(one) for one in job.recovery.hangs])
@@ -152,19 +167,8 @@ def test_what_might_go_on_is_stopped_by_the_first_look_after_the_patience(tmp_pa
             await agent.healthy()
             await run_to_step(agent, 7)
             await agent.record(7, ranks_stand_still=_STILL)
-            looks = 0
-            while True:
-                message = (await agent.call.read()) or fleet_pb2.ControllerMessage()
-                assert isinstance(message, fleet_pb2.ControllerMessage)
-                if message.WhichOneof("body") == "inspect":
-                    looks += 1
-                    asked = message.inspect.inspection_id
-                    told = fleet_pb2.RanksInspected(
-                        inspection_id=asked, reports=[_stuck_in_the_fabric()]
-                    )
-                    await agent.send(inspected=told)
-                if message.order.WhichOneof("body") == "stop_generation":
-                    return looks, message.order.reason
+            order = await _answer_until_stopped(agent, _stuck_in_the_fabric())
+            return sum(one.WhichOneof("body") == "inspect" for one in agent.seen), order.reason
 
     looks, reason = asyncio.run(scenario())
     assert 2 <= looks <= 4
@@ -187,8 +191,7 @@ def test_a_pause_is_waited_for_and_what_stands_still_after_it_is_not(tmp_path: P
             await _answer(agent, stuck)
             job = running.runtime.state.newest("train")
             plan, restarts = job.hang.plan, len(job.recovery.hangs)
-            await _answer(agent, stuck)
-            await agent.order("stop_generation")
+            await _answer_until_stopped(agent, stuck)
             return plan, restarts
 
     plan, restarts = asyncio.run(scenario())
@@ -298,8 +301,7 @@ def test_a_look_that_cannot_be_judged_is_a_finding_until_one_is(tmp_path: Path) 
             plan = state.newest("train").hang.plan
             assert state.newest("train").state is JobState.STALLED
             folder.unlink()
-            await _answer(agent, _report(ProcessState.STOPPED))
-            order = await agent.order("stop_generation")
+            order = await _answer_until_stopped(agent, _report(ProcessState.STOPPED))
             await until_open(running.port, set())
             return finding.message, plan, order.reason
 

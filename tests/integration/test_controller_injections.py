@@ -10,6 +10,7 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import AgentStream, agent_stream
 from fakes.controllers import controller
 from fakes.local_secret import admin_channel
+from fakes.waits import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -140,9 +141,8 @@ def test_the_end_of_many_is_waited_for_only_while_their_agent_is_there(tmp_path:
                     asked = asyncio.create_task(_told(admin, _request()))
                     await _answer(agent, sequence, fleet_pb2.INJECTION_STATE_ACTIVE)
                     await asked
-            async with asyncio.timeout(20):
-                while running.runtime.state.nodes["node-1"].liveness.connected:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+            nodes = running.runtime.state.nodes
+            await eventually(lambda: not nodes["node-1"].liveness.connected)
             # One wait for each of the four would take longer than the command line waits.
             async with asyncio.timeout(10):
                 request = admin_pb2.ClearInjectionsRequest(node="node-1", operator="ann")

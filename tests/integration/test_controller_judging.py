@@ -27,6 +27,7 @@ from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2
 from fakes.agent_stream import WAIT_S, AgentStream, agent_stream
 from fakes.controllers import config
 from fakes.local_secret import admin_channel
+from fakes.waits import eventually
 
 NODES = tuple(f"n{number}" for number in range(5))
 ODD = "n3"
@@ -35,6 +36,8 @@ MISSING = SAMPLES_MISSING.name
 QUICK = SampleStreamJudge(floor_s=3.0, fleet_late_s=2.0)
 _SAMPLE_S = 0.05
 _JUDGE_S = 0.1
+# In so many rounds the judges would have said what they do not say.
+_ROUNDS = 10
 _ROW = np.full((1, len(COLUMNS)), np.nan, dtype="<f4").tobytes()
 
 
@@ -91,6 +94,24 @@ async def sampling_agent(
             await asyncio.gather(*tasks, return_exceptions=True)
 
 
+@dataclass
+class CountingJudge:
+    """A judge that finds nothing, and counts how often the judges were asked."""
+
+    conditions: ClassVar[tuple[Condition, ...]] = ()
+    rounds: int = 0
+
+    def judge(self, view: FleetView) -> tuple[Ruling, ...]:
+        """See Judge."""
+        self.rounds += 1
+        return ()
+
+    async def more(self, rounds: int) -> None:
+        """Wait until the judges were asked so many times more."""
+        last = self.rounds + rounds
+        await eventually(lambda: self.rounds >= last)
+
+
 @asynccontextmanager
 async def judging_controller(
     folder: Path, judges: tuple[Judge, ...] = (QUICK,)
@@ -114,12 +135,12 @@ async def findings(port: int) -> Sequence[admin_pb2.FindingLine]:
 
 async def until_open(port: int, expected: set[tuple[str, str]]) -> Sequence[admin_pb2.FindingLine]:
     """Wait until exactly these findings are open; return them."""
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            found = await findings(port)
-            if {(one.node, one.condition) for one in found} == expected:
-                return found
-            await asyncio.sleep(_JUDGE_S)
+
+    async def told() -> tuple[bool, Sequence[admin_pb2.FindingLine]] | None:
+        found = await findings(port)
+        return (True, found) if {(one.node, one.condition) for one in found} == expected else None
+
+    return (await eventually(told, WAIT_S, f"without {expected}"))[1]
 
 
 async def agents(
@@ -148,26 +169,29 @@ def verdicts(folder: Path) -> Iterator[events.VerdictChanged]:
 def test_samples_that_stop_are_found_and_the_finding_outlives_streams_and_controllers(
     tmp_path: Path,
 ) -> None:
+    counting = CountingJudge()
+    judges = (QUICK, counting)
+
     async def found() -> admin_pb2.FindingLine:
-        async with judging_controller(tmp_path) as running, AsyncExitStack() as stack:
+        async with judging_controller(tmp_path, judges) as running, AsyncExitStack() as stack:
             await agents(stack, running.port, but=ODD)
             async with sampling_agent(running.port, ODD) as odd:
-                await asyncio.sleep(20 * _JUDGE_S)
+                await counting.more(_ROUNDS)
                 assert await findings(running.port) == [], "all of them send"
                 odd.sampling = False
                 (line,) = await until_open(running.port, {(ODD, MISSING)})
                 assert line.owner == "controller"
             async with sampling_agent(running.port, ODD, sampling=False):
                 assert list(await findings(running.port)) == [line], "it has said Hello again"
-                await asyncio.sleep(20 * _JUDGE_S)
+                await counting.more(_ROUNDS)
                 assert list(await findings(running.port)) == [line]
         return line
 
     async def cleared(line: admin_pb2.FindingLine) -> None:
-        async with judging_controller(tmp_path) as running, AsyncExitStack() as stack:
+        async with judging_controller(tmp_path, judges) as running, AsyncExitStack() as stack:
             assert list(await findings(running.port)) == [line], "before any agent is back"
             connected = await agents(stack, running.port, mute=ODD)
-            await asyncio.sleep(20 * _JUDGE_S)
+            await counting.more(_ROUNDS)
             assert list(await findings(running.port)) == [line]
             connected[ODD].sampling = True
             await until_open(running.port, set())
@@ -185,12 +209,16 @@ def test_samples_that_stop_are_found_and_the_finding_outlives_streams_and_contro
 
 def test_samples_that_all_stop_at_once_accuse_nobody(tmp_path: Path) -> None:
     async def scenario() -> None:
-        async with judging_controller(tmp_path) as running, AsyncExitStack() as stack:
+        counting = CountingJudge()
+        judges = (QUICK, counting)
+        async with judging_controller(tmp_path, judges) as running, AsyncExitStack() as stack:
             connected = await agents(stack, running.port)
-            await asyncio.sleep(10 * _JUDGE_S)
+            await counting.more(_ROUNDS)
             for agent in connected.values():
                 agent.sampling = False
-            await asyncio.sleep(2 * QUICK.floor_s)
+            # One that stops alone is found after the judge's floor.
+            await asyncio.sleep(1.5 * QUICK.floor_s)
+            await counting.more(_ROUNDS)
             assert list(await findings(running.port)) == []
 
     asyncio.run(scenario())

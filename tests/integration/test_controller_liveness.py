@@ -22,6 +22,7 @@ from everstep_controller.core.model.state import State
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller
+from fakes.waits import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -51,12 +52,6 @@ def asking_core(taken: list[Event]) -> Callable[[State | None], Core]:
     return AskingCore
 
 
-async def _until(so: Callable[[], object]) -> None:
-    async with asyncio.timeout(20):
-        while not so():  # noqa: ASYNC110 - the core sets no event
-            await asyncio.sleep(0.01)
-
-
 def test_an_agent_is_pinged_and_asked_about_a_peer_and_its_answers_reach_the_core(
     tmp_path: Path,
 ) -> None:
@@ -81,7 +76,7 @@ def test_an_agent_is_pinged_and_asked_about_a_peer_and_its_answers_reach_the_cor
                 confirm_id=_CONFIRM.id, peer="node-2", tcp=refused, late_ns=5
             )
             await agent.send(evidence=evidence)
-            await _until(lambda: len(taken) == 2)
+            await eventually(lambda: len(taken) == 2)
 
     asyncio.run(scenario())
     assert taken[:2] == [
@@ -102,7 +97,7 @@ def test_the_last_word_of_an_agent_is_taken_before_the_end_of_its_stream(tmp_pat
             await agent.send(going_away=fleet_pb2.GoingAway(reason="told to stop"))
             await agent.call.done_writing()
             await agent.end()
-            await _until(lambda: len(taken) == 2)
+            await eventually(lambda: len(taken) == 2)
 
     asyncio.run(scenario())
     assert taken == [AgentLeaving("node-1", "told to stop"), NodeDisconnected("node-1")]

@@ -175,7 +175,7 @@ def test_a_job_on_one_node_that_fails_while_the_controller_is_halted_is_restarte
         fleet.until("a halt", 40, lambda: bool(halted(fleet)))
         # Far more steps than there are slots: its agent frees them.
         reached = fleet.step()
-        fleet.until("steps on its own", 40, lambda: fleet.step() > reached + 60)
+        fleet.until("steps on its own", 60, lambda: fleet.step() > reached + 120)
         replace_a_rank(fleet)
         assert halted(fleet)
         assert told(fleet) == [], "a halted controller acted or acknowledged"

@@ -6,7 +6,7 @@ A real controller with its journal, and a stream over real gRPC.
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from everstep_proto.record_codec import to_wire
 from fakes.agent_stream import AgentStream, agent_stream, stamp
 from fakes.controllers import controller
 from fakes.local_secret import access_to, admin_channel, shown
+from fakes.waits import eventually
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -85,12 +86,6 @@ async def rejected(running: Controller) -> list[admin_pb2.FindingLine]:
         admin = admin_pb2_grpc.AdminStub(channel)
         reply = await admin.ListFindings(admin_pb2.ListFindingsRequest())
     return [line for line in reply.findings if line.condition == "RecordRejected"]
-
-
-async def eventually(so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not so():  # noqa: ASYNC110 - neither side tells when
-            await asyncio.sleep(0.01)
 
 
 @pytest.mark.parametrize("bad", BAD_RECORDS.values(), ids=BAD_RECORDS.keys())

@@ -10,6 +10,7 @@ import pytest
 from everstep_proto.generated import fleet_pb2
 from fakes.agent_stream import agent_stream
 from fakes.cli_stage import NODES, Answer, Stage, training
+from fakes.waits import eventually
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -194,9 +195,8 @@ def test_a_node_that_is_away_is_told_when_it_is_back(
             await stage.until("own memory: 1 of 2 on node-2", "snapshots", "train")
             await stage.end()
             stage.agents["node-2"].call.cancel()
-            async with asyncio.timeout(20):
-                while stage.running.runtime.state.nodes["node-2"].liveness.connected:  # noqa: ASYNC110
-                    await asyncio.sleep(0.02)
+            nodes = stage.running.runtime.state.nodes
+            await eventually(lambda: not nodes["node-2"].liveness.connected)
             answer = await stage.everstep("job", "train", "forget")
             async with agent_stream(stage.running.port, "node-2") as back:
                 await back.hello(term=1, jobs=(fleet_pb2.JobOnNode(job="train", generation=1),))

@@ -17,6 +17,7 @@ from fakes.agent_stream import AgentStream, agent_stream
 from fakes.cli_stage import NODES, begin, launcher
 from fakes.controllers import config
 from fakes.local_secret import admin_channel
+from fakes.waits import eventually
 
 pytestmark = pytest.mark.timeout(90)
 _SPARE = "node-3"
@@ -56,12 +57,11 @@ async def _answer(spare: AgentStream, sequence: int, message: str, *, passed: bo
 
 
 async def _until(admin: "admin_pb2_grpc.AdminAsyncStub", spares: list[str]) -> admin_pb2.JobDetail:
-    async with asyncio.timeout(20):
-        while True:
-            job: admin_pb2.JobDetail = await admin.GetJob(admin_pb2.GetJobRequest(job="train"))
-            if list(job.summary.spares) == spares:
-                return job
-            await asyncio.sleep(0.02)
+    async def told() -> admin_pb2.JobDetail | None:
+        job: admin_pb2.JobDetail = await admin.GetJob(admin_pb2.GetJobRequest(job="train"))
+        return job if list(job.summary.spares) == spares else None
+
+    return await eventually(told)
 
 
 def test_a_spare_that_fails_is_told_everywhere_and_one_that_passes_is_a_spare(

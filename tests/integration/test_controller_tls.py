@@ -227,6 +227,7 @@ def test_a_stream_whose_certificate_counts_no_more_ends_and_its_node_is_not_sile
         newer = authority.issue("node-1", "agent", "newer")
         async with agent_stream(running.port, "node-1", newer) as agent:
             await agent.hello()
+            # Until then a node whose stream has ended is not told to be gone.
             await asyncio.sleep(RENEWED_S + 0.5)
             node = running.runtime.state.nodes["node-1"]
             assert (node.liveness.connected, node.liveness.silent_since_ns) == (True, 0)

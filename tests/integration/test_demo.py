@@ -6,14 +6,14 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from everstep_cli.demo import reaper
 from everstep_cli.demo.reaper import MARK
+from fakes.waits import wait_until
 
 _COMMAND = [sys.executable, "-m", "everstep_cli.main", "demo"]
 
@@ -36,16 +36,6 @@ def marked(folder: Path) -> list[int]:
     """Return the living processes that belong to a demo below ``folder``."""
     marks = {pid: reaper.environment(pid).get(MARK, "") for pid in reaper.parents()}
     return [pid for pid, mark in marks.items() if mark.startswith(str(folder))]
-
-
-def wait_for(so: Callable[[], bool], patience_s: float) -> bool:
-    """Poll until ``so``; real processes have no clock that a test could turn."""
-    deadline = time.monotonic() + patience_s
-    while not so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
 
 
 @pytest.fixture
@@ -77,19 +67,19 @@ def test_the_demo_does_all_that_it_claims_and_leaves_nothing(folder: Path) -> No
 def test_a_demo_that_is_ended_early_leaves_nothing(folder: Path, deadly: signal.Signals) -> None:
     with start(folder, "--json") as demo:
         # Controller, five holders and agents, five launchers and their sweepers, the first ranks.
-        assert wait_for(lambda: len(marked(folder)) >= 23, 120), demo.poll()
+        wait_until(lambda: len(marked(folder)) >= 23, 120)
         demo.send_signal(deadly)
         demo.communicate(timeout=60)
-    assert wait_for(lambda: not marked(folder) and not list(folder.iterdir()), 30)
+    wait_until(lambda: not marked(folder) and not list(folder.iterdir()), 30)
     if deadly is signal.SIGINT:
         assert demo.returncode == 130
 
 
 def test_a_demo_that_cannot_go_on_says_what_did_not_happen(folder: Path) -> None:
     with start(folder, "--json") as demo:
-        assert wait_for(lambda: bool(controllers(folder)), 60)
+        wait_until(lambda: bool(controllers(folder)), 60)
         # While agents and launchers start, long before the end of the first act.
-        assert wait_for(lambda: len(marked(folder)) >= 12, 60)
+        wait_until(lambda: len(marked(folder)) >= 12, 60)
         for process in map(reaper.identify, controllers(folder)):
             assert process is not None
             reaper.kill(process)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.state.remembered_ends import RememberedEnds
-from everstep_common.trainer_messages import End, Hold, Start
+from everstep_common.launcher_messages import End, Hold, Start
 from integration.vault_world import JOB_ID, Kept, launcher, lived, plan, running, settings
 
 

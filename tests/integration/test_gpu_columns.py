@@ -1,7 +1,7 @@
 """What GPUs did, from the driver's library over the stream to the judges."""
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -21,9 +21,10 @@ from everstep_controller.judging.view import FleetView
 from everstep_controller.service import Controller, Options
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
-from fakes.agent_stream import WAIT_S, agent_stream
+from fakes.agent_stream import agent_stream
 from fakes.controllers import config
 from fakes.nvml import FakeDriver
+from fakes.waits import eventually
 
 _DEADLINES = NvmlDeadlines(first_s=30.0, next_s=30.0)
 _JUDGE_S = 0.05
@@ -62,14 +63,6 @@ async def _columns(driver: FakeDriver) -> GpuColumns:
     return told
 
 
-async def _until(so: Callable[[], bool]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while True:
-            if so():
-                return
-            await asyncio.sleep(_JUDGE_S)
-
-
 def test_what_the_driver_says_of_clocks_comes_to_the_judges(
     tmp_path: Path, driver: FakeDriver
 ) -> None:
@@ -88,12 +81,12 @@ def test_what_the_driver_says_of_clocks_comes_to_the_judges(
                 await stream.hello()
                 batch = pack((), Stamp("boot", 1, 1), 1, gpus=columns)
                 await stream.send(samples=to_wire(batch, fleet_pb2.SampleBatch))
-                await _until(lambda: any(view.gpus.busy.any() for view in recorder.views))
+                await eventually(lambda: any(view.gpus.busy.any() for view in recorder.views))
                 # An older agent sends no columns, and its samples are taken.
                 older = pack((), Stamp("boot", 2, 2), 1)
                 await stream.send(samples=to_wire(older, fleet_pb2.SampleBatch))
                 seen = len(recorder.views)
-                await _until(lambda: len(recorder.views) >= seen + 3)
+                await eventually(lambda: len(recorder.views) >= seen + 3)
                 return recorder.views[-1]
         finally:
             await running.stop()

@@ -14,13 +14,8 @@ from everstep_agent.jobs.job.context import Environment
 from everstep_agent.probes.gpus.nvml import NvmlDeadlines, NvmlProbe
 from everstep_common.clock import boot_ns
 from everstep_common.judging.judgement import Faulty
-from everstep_common.trainer_messages import (
-    GenerationStopped,
-    LauncherLeft,
-    RankProcess,
-    Started,
-    Stop,
-)
+from everstep_common.launcher_messages import RankProcess, Started, Stop
+from everstep_common.reports import GenerationStopped, LauncherLeft
 from everstep_proto.generated import fleet_pb2
 from fakes.nvml import FakeDriver
 from integration.vault_world import (

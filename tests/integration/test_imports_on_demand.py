@@ -76,3 +76,15 @@ def test_torchruns_handler_is_imported_when_torchrun_asks_for_it() -> None:
     ours = {one for one in modules if one.startswith("everstep.integrations.torchrun.")}
     assert ours == {"everstep.integrations.torchrun.plugin"}
     assert "torch" not in modules
+
+
+def test_a_controller_imports_the_client_of_kubernetes_where_a_cluster_is_configured() -> None:
+    start = "import everstep_controller.main, everstep_controller.config\n"
+    made = start + (
+        "from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig\n"
+        "from everstep_controller.drivers.port import DriverContext\n"
+        "KubernetesDriverConfig(access={access!r}).driver(DriverContext(30.0))"
+    )
+    clients = {"lightkube", "httpx2", "yaml", "anyio"}
+    assert not clients & imported(made.format(access=""))[0]
+    assert clients <= imported(made.format(access="in-cluster"))[0]

@@ -2,12 +2,12 @@
 
 import json
 import signal
-import time
 from pathlib import Path
 
 import pytest
 
 from fakes.nvml import FakeDriver
+from fakes.waits import wait_until
 from integration.real_fleet import RealFleet, running_fleet
 
 pytestmark = pytest.mark.timeout(240)
@@ -135,8 +135,7 @@ def test_slow_training_stands_still_for_a_share_of_the_time_and_goes_on_afterwar
         fleet.until("it stands still", _PATIENCE_S, lambda: _stopped(rank.pid))
         # Killed in the middle, an agent cannot let it go on; its guard does.
         killed = fleet.agents.pop("n0")
-        while not _stopped(rank.pid):
-            time.sleep(0.01)
+        wait_until(lambda: _stopped(rank.pid))
         killed.process.send_signal(signal.SIGKILL)
         killed.process.wait(20)
         fleet.until("it goes on", _PATIENCE_S, lambda: not _stopped(rank.pid))

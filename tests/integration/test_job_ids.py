@@ -6,7 +6,8 @@ import pytest
 
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.job.node_job import NodeJob
-from everstep_common.trainer_messages import End, GenerationStopped, Identified, Notice, Start, Stop
+from everstep_common.launcher_messages import End, Identified, Notice, Start, Stop
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     Client,

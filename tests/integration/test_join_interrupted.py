@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.jobs.job.context import Environment
-from everstep_common.trainer_messages import End, Start
+from everstep_common.launcher_messages import End, Start
 from everstep_proto.generated import fleet_pb2
 from integration.agent_prefixes import AgentMemory
 from integration.storage_world import storage_in

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import OutputSeen, RankExited, StepSeen
+from everstep_common.launcher_messages import OutputSeen, StepSeen
+from everstep_common.reports import RankExited
 from integration.trainer_job import joined_job
 
 # As torch's libraries write: past sys.stderr, and more than the launcher keeps of the end.

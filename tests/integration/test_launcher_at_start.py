@@ -1,18 +1,17 @@
 """What a user is told at once, on the terminal where the command was typed."""
 
-import contextlib
 import os
 import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fakes.waits import wait_until
 from integration.real_fleet import RealFleet, running_fleet
 from integration.trainer_job import environment
 
@@ -37,11 +36,7 @@ def typed(fleet: RealFleet, *line: str, **environ: str) -> "subprocess.Completed
 
 def opened_for_writing(pipe: Path) -> int:
     """Return a pipe's end, once somebody reads the other one."""
-    for _ in range(2000):
-        with contextlib.suppress(OSError):
-            return os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        time.sleep(0.02)
-    raise TimeoutError(str(pipe))
+    return wait_until(lambda: os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.processes.sweeper import VARIABLE
-from integration.test_trainer_launcher import alive, until
+from fakes.waits import wait_until
+from integration.test_trainer_launcher import alive
 from integration.trainer_job import Job, environment, joined_job
 
 WAIT = "import time; time.sleep(600)"
@@ -40,7 +41,7 @@ def descendants(job: Job, pids: Path, ranks: int) -> list[int]:
     """Start a generation; return its ranks and all that they have started."""
     started = list(job.start(1, ranks).values())
     files = [Path(f"{pids}{rank}") for rank in range(ranks)]
-    until(lambda: all(file.exists() for file in files))
+    wait_until(lambda: all(file.exists() for file in files))
     return started + [int(word) for file in files for word in file.read_text().split()]
 
 
@@ -93,8 +94,8 @@ def test_all_that_ranks_have_started_is_gone_after_a_killed_launcher(
         sweeper = sweeper_of(job.launcher.pid)
         job.launcher.kill()
         for pid in there:
-            until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
-        until(lambda: not alive(sweeper))
+            wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
+        wait_until(lambda: not alive(sweeper))
         _, errors = job.launcher.communicate(timeout=30)
         assert alive(bystander)
     assert f"launcher {job.launcher.pid} was killed" in errors
@@ -111,13 +112,13 @@ def test_without_a_control_group_they_are_gone_as_well(tmp_path: Path, bystander
     assert launcher.stdout is not None
     there = [int(launcher.stdout.readline())]
     file = Path(f"{pids}0")
-    until(file.exists)
+    wait_until(file.exists)
     there += map(int, file.read_text().split())
     assert all(map(alive, there))
     launcher.kill()
     launcher.communicate(timeout=30)
     for pid in there:
-        until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
+        wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
     assert alive(bystander)
 
 
@@ -146,4 +147,4 @@ def test_what_is_sent_to_all_of_the_launchers_processes_does_not_end_the_sweeper
             os.kill(pid, signal.SIGTERM)
         job.launcher.kill()
         for pid in there:
-            until(lambda pid=pid: not alive(pid))  # type: ignore[misc]
+            wait_until(lambda pid=pid: not alive(pid))  # type: ignore[misc]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import End, Hold, Identified, Joined, Notice, Refused, Start
+from everstep_common.launcher_messages import End, Hold, Identified, Joined, Notice, Start
+from everstep_common.rank_messages import Refused
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     Client,

@@ -19,7 +19,7 @@ from integration.vault_world import TIMEOUT_S, Node, lived
 _JOINS = """
 import sys
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import TO_LAUNCHER
+from everstep_common.launcher_messages import TO_LAUNCHER
 from integration.vault_clients import join_message
 channel = Channel.connect(sys.argv[1], TO_LAUNCHER, 20)
 channel.send(join_message())

@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 from everstep_common.endings import by_user_on
-from everstep_common.trainer_messages import End, Notice, RankExited, Refused
+from everstep_common.launcher_messages import End, Notice
+from everstep_common.rank_messages import Refused
+from everstep_common.reports import RankExited
 from integration.test_trainer_launcher import WAIT, launch
 from integration.trainer_job import joined_job
 

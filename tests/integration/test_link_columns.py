@@ -17,6 +17,7 @@ from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import to_wire
 from fakes.agent_stream import WAIT_S, agent_stream
 from fakes.sysfs import FakeNode
+from fakes.waits import eventually
 from integration.test_controller_judging import findings, judging_controller
 
 _MINUTES = 6
@@ -53,12 +54,7 @@ def test_a_port_that_retrains_alone_is_found_and_named(tmp_path: Path) -> None:
                 await stream.hello()
                 batch = pack((), Stamp("boot", 1, 1), 1, links=columns)
                 await stream.send(samples=to_wire(batch, fleet_pb2.SampleBatch))
-            async with asyncio.timeout(WAIT_S):
-                while True:
-                    if found := await findings(running.port):
-                        break
-                    await asyncio.sleep(0.05)
-            (line,) = found
+            (line,) = await eventually(lambda: findings(running.port), WAIT_S)
             assert (line.node, line.condition) == ("n0", "IbErrorsUnlikePeers")
             return line.evidence
 

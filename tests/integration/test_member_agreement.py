@@ -1,17 +1,19 @@
 """The controller is away: members of a job on several nodes free memory among themselves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.job.node_job import NodeJob
-from everstep_common.trainer_messages import Begin, Skip, Start
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import Begin, Skip
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
 from integration.vault_world import (
-    TIMEOUT_S,
     Client,
     Kept,
     Node,
@@ -23,6 +25,9 @@ from integration.vault_world import (
     trainer,
     training,
 )
+
+# Members tell each other twice a second, give or take: what they would do by it is done by then.
+_NOTHING_S = 1.5
 
 
 @dataclass(slots=True)
@@ -107,12 +112,6 @@ def _direct(member: Member, other: Member, step: int | None = None) -> None:
     member.node.direct(1, step, other.node, collector=collector)
 
 
-async def _until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not true():  # noqa: ASYNC110 - of what happens in memory nobody is told
-            await asyncio.sleep(0.02)
-
-
 async def _save(step: int, *members: Member) -> None:
     for member in members:
         await member.rank.save(step, b"state after %d" % step)
@@ -124,9 +123,9 @@ async def test_members_free_older_steps_when_all_have_a_newer_one(tmp_path: Path
         # More steps than there are slots.
         for step in range(9):
             await _save(step, first, second)
-            await _until(lambda s=step: first.recoverable == second.recoverable == s)  # type: ignore[misc]
+            await eventually(lambda s=step: first.recoverable == second.recoverable == s)  # type: ignore[misc]
         for member in (first, second):
-            await _until(lambda m=member: m.own_steps() == m.replicas() == {8})  # type: ignore[misc]
+            await eventually(lambda m=member: m.own_steps() == m.replicas() == {8})  # type: ignore[misc]
             member.job.freshness.record_step(9)
             assert member.job.freshness.steps_behind() == 1
 
@@ -146,35 +145,35 @@ async def test_a_member_whose_controller_is_there_says_nothing_and_nothing_is_fr
 ) -> None:
     async with _pair(tmp_path) as (first, second):
         await _save(0, first, second)
-        await _until(lambda: first.recoverable == second.recoverable == 0)
+        await eventually(lambda: first.recoverable == second.recoverable == 0)
         for silent, other in ((first, second), (second, first)):
             silent.place.away_s = 0.0
             _direct(silent, other, other.recoverable)
             known = other.recoverable
             assert known is not None
             await _save(known + 1, first, second)
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(_NOTHING_S)
             assert (first.recoverable, second.recoverable) == (known, known)
             silent.place.away_s = 60.0
             silent.job.vault.notify_change()
-            await _until(lambda s=known + 1: first.recoverable == second.recoverable == s)  # type: ignore[misc]
+            await eventually(lambda s=known + 1: first.recoverable == second.recoverable == s)  # type: ignore[misc]
 
 
 @lived
 async def test_a_step_whose_replica_is_nowhere_frees_nothing(tmp_path: Path) -> None:
     async with _pair(tmp_path) as (first, second):
         await _save(0, first, second)
-        await _until(lambda: first.recoverable == second.recoverable == 0)
+        await eventually(lambda: first.recoverable == second.recoverable == 0)
         nowhere = "127.0.0.1:1"
         second.node.direct(
             1, 0, collector=first.node, replica_target="node-9", replica_bulk_address=nowhere
         )
         await _save(1, first, second)
-        await _until(lambda: 1 in first.own_steps() and 1 in second.own_steps())
-        await asyncio.sleep(1.5)
+        await eventually(lambda: 1 in first.own_steps() and 1 in second.own_steps())
+        await asyncio.sleep(_NOTHING_S)
         assert (first.recoverable, second.recoverable) == (0, 0)
         _direct(second, first, 0)
-        await _until(lambda: first.recoverable == second.recoverable == 1)
+        await eventually(lambda: first.recoverable == second.recoverable == 1)
 
 
 @lived
@@ -183,10 +182,10 @@ async def test_a_member_in_the_next_generation_frees_nothing_of_the_one_before(
 ) -> None:
     async with _pair(tmp_path) as (first, second):
         await _save(0, first, second)
-        await _until(lambda: first.recoverable == second.recoverable == 0)
+        await eventually(lambda: first.recoverable == second.recoverable == 0)
         first.node.order(start_generation=_plan(0, generation=2))
         await second.rank.save(1, b"state after 1")
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(_NOTHING_S)
         assert second.recoverable == 0
         assert 0 in first.own_steps()
         assert second.own_steps() >= {0, 1}
@@ -201,14 +200,14 @@ async def test_an_agent_that_starts_again_says_again_what_it_has(tmp_path: Path)
             _direct(second, first)
             for step in range(3):
                 await _save(step, first, second)
-                await _until(lambda s=step: first.recoverable == second.recoverable == s)  # type: ignore[misc]
+                await eventually(lambda s=step: first.recoverable == second.recoverable == s)  # type: ignore[misc]
         async with _member(place, running_generation=1) as again:
             # What it had been told it learns anew, from the word of all.
-            await _until(lambda: again.recoverable == 2)
+            await eventually(lambda: again.recoverable == 2)
             _direct(first, again)
             _direct(again, first)
             await _save(3, first, again)
-            await _until(lambda: first.recoverable == again.recoverable == 3)
+            await eventually(lambda: first.recoverable == again.recoverable == 3)
     place.kept.close()
 
 
@@ -219,12 +218,12 @@ async def test_an_older_truth_of_a_controller_that_is_back_takes_nothing_away(
     async with _pair(tmp_path) as (first, second):
         for step in range(5):
             await _save(step, first, second)
-            await _until(lambda s=step: first.recoverable == second.recoverable == s)  # type: ignore[misc]
+            await eventually(lambda s=step: first.recoverable == second.recoverable == s)  # type: ignore[misc]
         for member, other in ((first, second), (second, first)):
             member.place.away_s = 0.0
             _direct(member, other, 1)
             assert member.recoverable == 1
-        await asyncio.sleep(0.5)
+        await asyncio.sleep(0.5)  # what a directive frees is freed at once
         assert first.own_steps() == second.own_steps() == {4}
         assert first.replicas() == second.replicas() == {4}
 
@@ -258,13 +257,17 @@ async def test_a_spare_keeps_the_newest_replica_of_a_job_on_one_node(tmp_path: P
         (job,) = keeper.jobs.table.named("demo")
         for step in range(9):
             await rank.save(step, b"state after %d" % step)
-            await _until(lambda s=step: (1, 0, s) in _keys(job))  # type: ignore[misc]
-        await _until(lambda: _keys(job) == {(1, 0, 8)})
+            await eventually(partial(_has, job, step))
+        await eventually(lambda: _keys(job) == {(1, 0, 8)})
         # Not before it has the newer one: nothing comes from a node that sends to nobody.
         node.direct(1, 8)
         await rank.save(9, b"state after 9")
-        await asyncio.sleep(1.5)
+        await asyncio.sleep(_NOTHING_S)
         assert _keys(job) == {(1, 0, 8)}
+
+
+def _has(job: NodeJob, step: int) -> bool:
+    return (1, 0, step) in _keys(job)
 
 
 def _keys(job: NodeJob) -> set[tuple[int, int, int]]:

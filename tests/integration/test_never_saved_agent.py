@@ -7,8 +7,7 @@ from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.state.store import open_database
-from everstep_common.reports import RanksWithoutSnapshot
-from everstep_common.trainer_messages import Storage
+from everstep_common.reports import RanksWithoutSnapshot, Storage
 from integration.vault_world import (
     TIMEOUT_S,
     Kept,

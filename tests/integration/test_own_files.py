@@ -21,14 +21,14 @@ from everstep_agent.storage.worker.messages import OrderOwnFiles, ReadInOwnFile,
 from everstep_agent.storage.worker.own_files import read_in, write_order
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_common.job_ids import token_hash
-from everstep_common.rank_messages.own_files import (
+from everstep_common.own_files import (
     OwnOrder,
     OwnRecord,
     own_data_name,
     own_record_name,
     seal,
 )
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 from integration.storage_files import ENTRIES, content
 
 _TOKEN = "a" * 64

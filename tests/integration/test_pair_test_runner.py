@@ -11,6 +11,7 @@ import pytest
 from everstep_agent.pair_test.runner import PairTester
 from everstep_common.orders import RunPairTest
 from everstep_common.reports import PairFigure, PairTested
+from fakes.waits import eventually
 
 FIGURES = [
     {"name": "gpu0 compute", "amount": 1.0, "unit": "GFMA", "seconds": [0.01, 0.012, 0.011]},
@@ -54,9 +55,7 @@ class _Node:
         return self.answers[-1]
 
     async def begun(self) -> None:
-        async with asyncio.timeout(30):
-            while not self.started.exists():  # noqa: ASYNC110 - another process makes it
-                await asyncio.sleep(0.01)
+        await eventually(self.started.exists)
 
 
 def run(work: Coroutine[None, None, None]) -> None:

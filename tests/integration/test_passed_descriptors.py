@@ -13,7 +13,7 @@ import pytest
 
 from everstep_agent.health.socket import ask_agent
 from everstep_common.frames import encode, header
-from everstep_common.trainer_messages import Attach
+from everstep_common.rank_messages import Attach
 from fakes import older_kernel
 from fakes.lingering import LingeringSockets
 from integration.counting import PATIENCE_S, ended, launch, said

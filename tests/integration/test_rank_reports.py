@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import everstep
+from everstep_common.launcher_messages import Start
 from everstep_common.reports import RollbackAsked
-from everstep_common.trainer_messages import Start
 from everstep_proto.reports import report_of
 from integration.trainer_rank import environ
 from integration.vault_world import launcher, lived, plan, running, settings

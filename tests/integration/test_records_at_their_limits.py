@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 from everstep_cli.client.admin import list_nodes
-from everstep_common.trainer_messages import FROM_LAUNCHER, FROM_TRAINER, Attach, Join
+from everstep_common.launcher_messages import FROM_LAUNCHER, Join
+from everstep_common.rank_messages import FROM_TRAINER, Attach
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 from everstep_proto.generated import admin_pb2
 from fakes.limit_messages import LimitCase, whole_cases

@@ -2,12 +2,8 @@
 
 from pathlib import Path
 
-from everstep_common.trainer_messages import (
-    GenerationFinished,
-    LauncherLeft,
-    RankExited,
-    StepSeen,
-)
+from everstep_common.launcher_messages import StepSeen
+from everstep_common.reports import GenerationFinished, LauncherLeft, RankExited
 from integration.vault_world import launcher, lived, plan, running, settings
 
 _TIMES = 200

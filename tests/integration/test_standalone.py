@@ -5,13 +5,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from everstep_cli.demo import reaper
+from fakes.waits import wait_until
 from integration.real_fleet import running_fleet
 
 pytestmark = pytest.mark.timeout(200)
@@ -88,16 +88,6 @@ def _line(pid: int) -> str:
         return ""
 
 
-def wait_for(so: Callable[[], object], patience_s: float = 60.0) -> bool:
-    """Poll until ``so``; real processes have no clock that a test could turn."""
-    deadline = time.monotonic() + patience_s
-    while not so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def left(folder: Path) -> tuple[dict[int, str], list[Path]]:
     """Return what is left of a launcher: processes, and files."""
     return processes(folder), [*(folder / "tmp").iterdir(), *folder.glob(".local/**/*")]
@@ -156,7 +146,7 @@ def test_a_second_start_that_takes_a_folder_over_says_so(folder: Path) -> None:
             assert f"(process {first.pid}): this one takes over" in second.stdout.readline()
             second.kill()
         first.kill()
-    assert wait_for(lambda: not processes(folder))
+    wait_until(lambda: not processes(folder))
 
 
 @pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -164,13 +154,13 @@ def test_a_launcher_that_is_ended_takes_everything_along(
     folder: Path, deadly: signal.Signals
 ) -> None:
     with start(folder, script(folder, _SLEEPS)) as launcher:
-        seen = wait_for(lambda: any("sleep 300" in line for line in processes(folder).values()))
+        seen = wait_until(lambda: any("sleep 300" in line for line in processes(folder).values()))
         assert seen, launcher.poll()
         # As Ctrl-C does: to the whole group.
         os.killpg(launcher.pid, deadly)
         launcher.communicate(timeout=60)
     assert launcher.returncode in (128 + deadly, -deadly)
-    assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
+    wait_until(lambda: left(folder) == ({}, []))
 
 
 @pytest.mark.parametrize("deadly", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
@@ -178,7 +168,7 @@ def test_one_that_is_ended_while_they_start_takes_everything_along(
     folder: Path, deadly: signal.Signals
 ) -> None:
     with start(folder, script(folder, _SLEEPS)) as launcher:
-        started = wait_for(
+        started = wait_until(
             lambda: any("everstep_controller" in line for line in processes(folder).values())
         )
         assert started, launcher.poll()
@@ -186,7 +176,7 @@ def test_one_that_is_ended_while_they_start_takes_everything_along(
         out, _ = launcher.communicate(timeout=60)
     assert launcher.returncode != 0
     assert ("Ctrl-C ends it before the job has begun" in out) is (deadly == signal.SIGINT), out
-    assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
+    wait_until(lambda: left(folder) == ({}, []))
 
 
 def test_a_controller_and_an_agent_that_are_killed_are_started_again(folder: Path) -> None:
@@ -203,7 +193,7 @@ def test_a_controller_and_an_agent_that_are_killed_are_started_again(folder: Pat
         launcher.wait(60)
     assert killed == {"controller.toml", "agent.toml"}
     assert launcher.returncode == 0
-    assert wait_for(lambda: left(folder) == ({}, [])), left(folder)
+    wait_until(lambda: left(folder) == ({}, []))
 
 
 def test_services_that_do_not_start_are_told_of_and_only_their_logs_are_left(folder: Path) -> None:

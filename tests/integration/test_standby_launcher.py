@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import GenerationFinished, Settled
-from integration.test_trainer_launcher import alive, until
+from everstep_common.launcher_messages import Settled
+from everstep_common.reports import GenerationFinished
+from fakes.waits import wait_until
+from integration.test_trainer_launcher import alive
 from integration.trainer_job import Job, joined_job
 
 _SCRIPT = """
@@ -48,7 +50,7 @@ class _Stage:
 
     def until_ready(self, count: int) -> set[int]:
         """Return the standbys when there are so many."""
-        until(lambda: "(--standby none: no standbys)" in self.shown, 60.0)
+        wait_until(lambda: "(--standby none: no standbys)" in self.shown, 60.0)
         waiting = self.waiting()
         assert len(waiting) == count
         return waiting
@@ -87,7 +89,7 @@ def test_ranks_of_the_next_generation_have_imported_what_those_before_did(
     command = [sys.executable, script, "--lr", "1"]
     with _stage(tmp_path, *command, options=["--nproc-per-node", "2"]) as stage:
         first = stage.job.start(1, ranks=2)
-        until(lambda: stage.shown.count("generation 1") == 2)
+        wait_until(lambda: stage.shown.count("generation 1") == 2)
         stage.job.agent.tell_launcher(Settled(1))
         waiting = stage.until_ready(2)
         stage.job.stop(1)
@@ -125,10 +127,10 @@ def test_without_standbys_nothing_waits(tmp_path: Path, script: str) -> None:
 def test_the_agent_hears_how_many_wait_and_what_they_take(tmp_path: Path, script: str) -> None:
     with _stage(tmp_path, sys.executable, script, options=["--nproc-per-node", "2"]) as stage:
         agent = stage.job.agent
-        until(lambda: (agent.standbys.ready, agent.standbys.making) == (2, 0), 60.0)
+        wait_until(lambda: (agent.standbys.ready, agent.standbys.making) == (2, 0), 60.0)
         assert agent.standbys.memory_bytes > 2 * 1024**2
         stage.job.start(2, ranks=2)
-        until(lambda: (agent.standbys.ready, agent.standbys.memory_bytes) == (0, 0))
+        wait_until(lambda: (agent.standbys.ready, agent.standbys.memory_bytes) == (0, 0))
         stage.job.agent.expect(GenerationFinished)
         stage.job.end()
 
@@ -142,7 +144,7 @@ def test_one_that_grows_while_it_imports_is_ended_before_it_is_done(
     (modules / "growing.py").write_text(growing)
     options = ["--standby-memory", "100MiB", "--standby-imports", "growing"]
     with _stage(tmp_path, sys.executable, script, options=options, modules=[modules]) as stage:
-        until(lambda: "more than --standby-memory 100MiB" in stage.shown, 60.0)
+        wait_until(lambda: "more than --standby-memory 100MiB" in stage.shown, 60.0)
         assert not stage.waiting()
         stage.job.start(2, ranks=1)
         stage.job.agent.expect(GenerationFinished)
@@ -152,8 +154,8 @@ def test_one_that_grows_while_it_imports_is_ended_before_it_is_done(
 def test_one_that_takes_too_much_is_ended_and_the_job_goes_on(tmp_path: Path, script: str) -> None:
     options = ["--standby-memory", "1MiB"]
     with _stage(tmp_path, sys.executable, script, options=options) as stage:
-        until(lambda: "no warm standbys: one takes" in stage.shown)
-        until(lambda: stage.job.agent.standbys.ended.startswith("one takes"))
+        wait_until(lambda: "no warm standbys: one takes" in stage.shown)
+        wait_until(lambda: stage.job.agent.standbys.ended.startswith("one takes"))
         assert stage.job.agent.standbys.ready == 0
         assert not stage.waiting()
         stage.job.start(2, ranks=1)
@@ -167,7 +169,7 @@ def test_one_that_dies_while_it_waits_is_told_and_the_job_goes_on(
     with _stage(tmp_path, sys.executable, script) as stage:
         (pid,) = stage.until_ready(1)
         os.kill(pid, signal.SIGKILL)
-        until(lambda: "ended while it waited: signal 9" in stage.shown)
+        wait_until(lambda: "ended while it waited: signal 9" in stage.shown)
         stage.job.start(2, ranks=1)
         stage.job.agent.expect(GenerationFinished)
         stage.job.end()
@@ -178,7 +180,7 @@ def test_they_end_with_their_launcher(tmp_path: Path, script: str) -> None:
     with _stage(tmp_path, sys.executable, script) as stage:
         waiting = stage.until_ready(1)
         stage.job.launcher.kill()
-        until(lambda: not any(map(alive, waiting)))
+        wait_until(lambda: not any(map(alive, waiting)))
 
 
 def test_a_command_that_is_not_python_is_started_as_it_is(tmp_path: Path) -> None:

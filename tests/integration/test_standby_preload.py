@@ -5,8 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import GenerationFinished, Preload, Settled
-from integration.test_trainer_launcher import alive, until
+from everstep_common.launcher_messages import Settled
+from everstep_common.preload import Preload
+from everstep_common.reports import GenerationFinished
+from fakes.waits import wait_until
+from integration.test_trainer_launcher import alive
 from integration.trainer_job import Job, joined_job
 
 # A library that sets itself up when it is imported, by what the environment says then.
@@ -60,13 +63,13 @@ def _words(pid: str) -> bytes:
 
 
 def _until_ready(job: Job, count: int) -> None:
-    until(lambda: (job.agent.standbys.ready, job.agent.standbys.making) == (count, 0), 60.0)
+    wait_until(lambda: (job.agent.standbys.ready, job.agent.standbys.making) == (count, 0), 60.0)
 
 
 def _first_generation(job: Job, folder: Path, ranks: int) -> None:
     """Run a generation until its standbys for the next one are there."""
     job.start(1, ranks=ranks)
-    until(lambda: len(_said(folder)) == ranks)
+    wait_until(lambda: len(_said(folder)) == ranks)
     job.agent.tell_launcher(Settled(1))
     _until_ready(job, ranks)
     job.stop(1)
@@ -94,7 +97,7 @@ def test_what_they_learned_is_not_forgotten_by_the_generation_after(
     with joined_job(tmp_path, *script, modules=[source]) as job:
         _first_generation(job, tmp_path, 1)
         job.start(2, ranks=1)
-        until(lambda: len(_said(tmp_path)) == 2)
+        wait_until(lambda: len(_said(tmp_path)) == 2)
         job.agent.tell_launcher(Settled(2))
         _until_ready(job, 1)
         job.stop(2)
@@ -114,7 +117,7 @@ def test_where_code_may_have_changed_ranks_are_new_processes(tmp_path: Path, sou
         assert len(made) == 1
         assert not made.intersection(job.start(2, ranks=1, renew=True).values())
         job.agent.expect(GenerationFinished)
-        until(lambda: not any(map(alive, made)))
+        wait_until(lambda: not any(map(alive, made)))
         job.end()
 
 
@@ -154,7 +157,7 @@ def test_a_launcher_tells_what_its_ranks_have_loaded_and_another_makes_its_stand
     text = _LATE.replace("def use", "os.environ['LEVEL'] = '3'\ndef use")
     with joined_job(first, *_script(first, text), modules=[source]) as job:
         _first_generation(job, first, 1)
-        until(lambda: job.agent.preload is not None)
+        wait_until(lambda: job.agent.preload is not None)
         preload = job.agent.preload
         assert preload is not None
         job.start(2, ranks=1)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Notice
+from everstep_common.launcher_messages import Notice
 from integration.storage_world import storage_in
 from integration.vault_clients import Client
 from integration.vault_killed import killable

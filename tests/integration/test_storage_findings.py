@@ -1,7 +1,7 @@
 """A finding about a job's storage goes when the job leaves the node, however it leaves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -9,8 +9,10 @@ from pathlib import Path
 from everstep_agent.detectors.persistence import FAILING
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import End, GenerationStopped, Notice, Start, Stop
+from everstep_common.launcher_messages import End, Notice, Start, Stop
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
 from integration.storage_world import storage_in
 from integration.vault_clients import Client
 from integration.vault_world import TIMEOUT_S, Node, launcher, lived, plan, running, settings
@@ -25,12 +27,6 @@ def _judged(node: Node) -> Judgement:
     return judged
 
 
-async def _until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not true():  # noqa: ASYNC110 - counters ring no bell
-            await asyncio.sleep(0.02)
-
-
 @asynccontextmanager
 async def _failing(node: Node, folder: Path) -> AsyncIterator[Client]:
     """A job whose first step does not reach its storage; its launcher."""
@@ -43,7 +39,7 @@ async def _failing(node: Node, folder: Path) -> AsyncIterator[Client]:
             await rank.save(1, b"state 1")
             await node.outlet.until(lambda: (1, 0, 1, False) in node.outlet.copies())
             node.direct(1, 1, persist_steps=[1])
-            await _until(lambda: isinstance(_judged(node), Faulty))
+            await eventually(lambda: isinstance(_judged(node), Faulty))
             yield control
 
 
@@ -115,7 +111,7 @@ async def test_it_goes_when_the_launcher_comes_back_without_storage(tmp_path: Pa
         async with launcher(node) as again:
             node.order(hold_launcher=fleet_pb2.HoldLauncher(job="demo"))
             await again.hear()
-            await _until(lambda: isinstance(_judged(node), Healthy))
+            await eventually(lambda: isinstance(_judged(node), Healthy))
 
 
 @lived
@@ -134,7 +130,7 @@ async def test_another_job_beside_it_is_not_concerned(tmp_path: Path) -> None:
     ):
         faulty = [one.key for one in node.jobs.judgements([]) if isinstance(one, Faulty)]
         assert faulty == [_KEY]
-        await _until(partial(_is_well, node, "job/other/storage"))
+        await eventually(partial(_is_well, node, "job/other/storage"))
 
 
 def _is_well(node: Node, component: str) -> bool:

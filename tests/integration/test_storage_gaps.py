@@ -11,7 +11,7 @@ from everstep_agent.storage.worker.messages import FillCopy, StorageLocation, Wr
 from everstep_agent.storage.worker.rank_files import fill_copy, write_copy
 from everstep_agent.vault.snapshots.hashing import hash_bytes
 from everstep_agent.vault.snapshots.manifest import extent_bytes, layout_of
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 KEY = StepKey(1, 3)
 SHARDS = 300

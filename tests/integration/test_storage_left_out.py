@@ -11,7 +11,8 @@ from everstep_agent.storage.formats.records import StepKey, key_of
 from everstep_agent.storage.worker import rank_files
 from everstep_agent.storage.worker.step_listing import list_steps
 from everstep_agent.storage.worker.step_publication import move_latest
-from everstep_common.trainer_messages import DataRange, Storage
+from everstep_common.rank_messages import DataRange
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
 from integration.storage_files import content, order, publication
 from integration.storage_world import published, save_and_store, storing

@@ -1,6 +1,5 @@
 """A node brings the steps of a job to a folder: the real agent, its storage process, real files."""
 
-import asyncio
 import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -15,8 +14,10 @@ from everstep_agent.storage.formats.records import (
     seal_description,
 )
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import End, Notice, Start, Storage
+from everstep_common.launcher_messages import End, Notice, Start
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
 from integration.storage_world import (
     latest,
     published,
@@ -27,7 +28,7 @@ from integration.storage_world import (
     storing,
 )
 from integration.vault_world import (
-    TIMEOUT_S,
+    Client,
     Kept,
     Node,
     launcher,
@@ -59,15 +60,24 @@ def _in_memory(node: Node) -> set[int]:
     return {copy.step for copy in node.outlet.reports["demo"].copies if not copy.on_disk}
 
 
-async def _until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not true():  # noqa: ASYNC110 - files and counters ring no bell
-            await asyncio.sleep(0.02)
-
-
 def _whole(node: Node) -> list[int]:
     report = node.outlet.reports.get("demo")
     return [stored.step for stored in report.stored] if report else []
+
+
+@asynccontextmanager
+async def _kept_from_storage(node: Node, folder: Path) -> AsyncIterator[Client]:
+    """Have a job make step 4, whose way to storage something blocks; yield its launcher."""
+    async with launcher(node, storage=storage_in(folder)) as control:
+        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
+        (folder / "demo/gen-1").write_bytes(b"in the way")
+        node.order(start_generation=plan(1))
+        assert isinstance(await control.hear(), Start)
+        async with trainer(node) as rank:
+            await rank.save(4, b"state after 4")
+            await node.outlet.until(partial(_committed, node, 4))
+        node.direct(1, 4, persist_steps=[4])
+        yield control
 
 
 @lived
@@ -98,7 +108,7 @@ async def test_a_named_step_stays_in_memory_until_it_is_a_file(tmp_path: Path) -
             await rank.save(step, b"state %d" % step)
             await node.outlet.until(partial(_committed, node, step))
         node.direct(1, 2, persist_steps=[1])
-        await _until(lambda: node.jobs.metrics().storage_write_failures_total)
+        await eventually(lambda: node.jobs.metrics().storage_write_failures_total)
         assert (1, 0, 1, False) in node.outlet.copies()
         assert isinstance(_judged(node), Faulty)
         (folder / "demo/gen-1").unlink()
@@ -115,8 +125,8 @@ async def test_only_the_steps_to_keep_stay_in_the_folder(tmp_path: Path) -> None
             copy = await save_and_store(node, rank, step, b"state %d" % step)
             keep = ((1, step - 1), (1, step)) if step > 1 else ()
             node.direct(1, step, persist_steps=[step], publish=published([copy], 1, keep))
-            await _until(partial(_points_to, folder, step))
-        await _until(lambda: steps(folder) == {"gen-1/step-2", "gen-1/step-3"})
+            await eventually(partial(_points_to, folder, step))
+        await eventually(lambda: steps(folder) == {"gen-1/step-2", "gen-1/step-3"})
         await node.outlet.until(lambda: len(node.outlet.reports["demo"].stored) == 2)
 
 
@@ -199,15 +209,15 @@ async def test_a_file_that_another_node_wrote_is_waited_for_until_it_is_seen(
     tmp_path: Path,
 ) -> None:
     async with _lacking_a_file(tmp_path, lambda own: own, unseen_s=600.0) as (node, folder):
-        await _until(lambda: isinstance(_judged(node), Faulty))
+        await eventually(lambda: isinstance(_judged(node), Faulty))
         assert not node.outlet.reports["demo"].persist_failures
         step = folder / "demo/gen-1/step-3"
         described = open_description((step / "rank-0.json").read_bytes())
         late = seal_description(replace(described, rank=1))
         shutil.copyfile(step / "rank-0.safetensors", step / "rank-1.safetensors")
         (step / "rank-1.json").write_bytes(encode_record(late))
-        await _until(partial(_points_to, folder, 3))
-        await _until(lambda: isinstance(_judged(node), Healthy))
+        await eventually(partial(_points_to, folder, 3))
+        await eventually(lambda: isinstance(_judged(node), Healthy))
 
 
 @lived
@@ -220,8 +230,8 @@ async def test_a_step_whose_files_were_removed_from_here_is_not_waited_for(tmp_p
             copies.append(await save_and_store(node, rank, step, b"state %d" % step))
             keep = ((1, step - 1), (1, step)) if step > 1 else ()
             node.direct(1, step, persist_steps=[step], publish=published([copies[-1]], 1, keep))
-            await _until(partial(_points_to, folder, step))
-        await _until(lambda: steps(folder) == {"gen-1/step-2", "gen-1/step-3"})
+            await eventually(partial(_points_to, folder, step))
+        await eventually(lambda: steps(folder) == {"gen-1/step-2", "gen-1/step-3"})
         node.direct(1, 3, persist_steps=[3], publish=published([copies[0]], 1))
         await node.outlet.until(lambda: node.outlet.reports["demo"].persist_failures)
         (failure,) = node.outlet.reports["demo"].persist_failures
@@ -233,18 +243,7 @@ async def test_a_step_whose_files_were_removed_from_here_is_not_waited_for(tmp_p
 @lived
 async def test_a_job_that_ended_is_told_so_when_its_newest_step_is_stored(tmp_path: Path) -> None:
     folder = tmp_path / "steps"
-    async with (
-        running(settings(tmp_path)) as node,
-        launcher(node, storage=storage_in(folder)) as control,
-    ):
-        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
-        (folder / "demo/gen-1").write_bytes(b"in the way")
-        node.order(start_generation=plan(1))
-        assert isinstance(await control.hear(), Start)
-        async with trainer(node) as rank:
-            await rank.save(4, b"state after 4")
-            await node.outlet.until(partial(_committed, node, 4))
-        node.direct(1, 4, persist_steps=[4])
+    async with running(settings(tmp_path)) as node, _kept_from_storage(node, folder) as control:
         node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
         notice = await control.hear()
         assert isinstance(notice, Notice)
@@ -262,18 +261,7 @@ async def test_what_is_forgotten_while_its_last_step_is_being_stored_goes_after_
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "steps"
-    async with (
-        running(settings(tmp_path)) as node,
-        launcher(node, storage=storage_in(folder)) as control,
-    ):
-        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
-        (folder / "demo/gen-1").write_bytes(b"in the way")
-        node.order(start_generation=plan(1))
-        assert isinstance(await control.hear(), Start)
-        async with trainer(node) as rank:
-            await rank.save(4, b"state after 4")
-            await node.outlet.until(partial(_committed, node, 4))
-        node.direct(1, 4, persist_steps=[4])
+    async with running(settings(tmp_path)) as node, _kept_from_storage(node, folder) as control:
         node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
         node.order(forget_job=fleet_pb2.ForgetJob(job="demo"))
         assert isinstance(await control.hear(), Notice)
@@ -288,16 +276,8 @@ async def test_the_end_of_a_job_waits_for_its_storage_only_so_long(tmp_path: Pat
     folder = tmp_path / "steps"
     async with (
         running(settings(tmp_path, storage_drain_timeout_s=0.2)) as node,
-        launcher(node, storage=storage_in(folder)) as control,
+        _kept_from_storage(node, folder) as control,
     ):
-        await node.outlet.until(lambda: node.outlet.bodies("launcher_joined"))
-        (folder / "demo/gen-1").write_bytes(b"in the way")
-        node.order(start_generation=plan(1))
-        assert isinstance(await control.hear(), Start)
-        async with trainer(node) as rank:
-            await rank.save(4, b"state after 4")
-            await node.outlet.until(partial(_committed, node, 4))
-        node.direct(1, 4, persist_steps=[4])
         node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=True))
         said = [await control.hear()]
         while not isinstance(said[-1], End):
@@ -318,7 +298,7 @@ async def test_an_agent_that_was_restarted_brings_the_step_to_storage(tmp_path: 
         await rank.save(4, b"state after 4")
         await node.outlet.until(partial(_committed, node, 4))
         node.direct(1, 4, persist_steps=[4])
-        await _until(lambda: node.jobs.metrics().storage_write_failures_total)
+        await eventually(lambda: node.jobs.metrics().storage_write_failures_total)
     (folder / "demo/gen-1").unlink()
     again = Environment(stored_fds=kept.hand_over(), keeper=kept)
     async with running(chosen, world=again) as node:
@@ -393,7 +373,7 @@ async def test_where_latest_points_to_a_step_that_lost_a_file_the_one_before_it_
             copy = await save_and_store(node, rank, step, b"state %d" % step)
             keep = ((1, step - 1), (1, step))
             node.direct(1, step, persist_steps=[step], publish=published([copy], 1, keep))
-            await _until(partial(_points_to, folder, step))
+            await eventually(partial(_points_to, folder, step))
     (folder / "demo/gen-1/step-3/rank-0.safetensors").unlink()
     async with (
         running(settings(tmp_path / "b")) as node,

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from everstep_common.trainer_messages import Notice, Storage
+from everstep_common.launcher_messages import Notice
+from everstep_common.reports import Storage
 from integration.storage_world import storage_in
 from integration.vault_world import launcher, lived, running, settings
 

@@ -1,14 +1,14 @@
 """A storage folder that is not there, or goes away: never made anew where a mount should be."""
 
-import asyncio
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import Notice, Storage
+from everstep_common.launcher_messages import Notice
+from everstep_common.reports import Storage
+from fakes.waits import eventually
 from integration.storage_world import save_and_store, stored, storing
-from integration.vault_world import TIMEOUT_S, Node, launcher, lived, running, settings
+from integration.vault_world import Node, launcher, lived, running, settings
 
 
 def _committed(node: Node, step: int) -> bool:
@@ -18,12 +18,6 @@ def _committed(node: Node, step: int) -> bool:
 def _judged(node: Node) -> Judgement:
     judged = [one for one in node.jobs.judgements(()) if one.key.condition == "StorageFailing"]
     return judged[0]
-
-
-async def _until(true: Callable[[], object]) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not true():  # noqa: ASYNC110 - counters ring no bell
-            await asyncio.sleep(0.02)
 
 
 @lived
@@ -50,7 +44,7 @@ async def test_a_folder_that_goes_away_is_a_finding_until_it_is_back(tmp_path: P
         await rank.save(2, b"state 2")
         await node.outlet.until(partial(_committed, node, 2))
         node.direct(1, 2, persist_steps=[2])
-        await _until(lambda: node.jobs.metrics().storage_write_failures_total)
+        await eventually(lambda: node.jobs.metrics().storage_write_failures_total)
         judged = _judged(node)
         assert isinstance(judged, Faulty)
         assert "mount it there" in str(judged.finding.evidence)

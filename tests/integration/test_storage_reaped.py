@@ -12,6 +12,7 @@ import pytest
 from everstep_agent.storage.worker.messages import ListSteps, StepListing, StorageLocation
 from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import ChildExit, JobUser
+from fakes.waits import eventually
 from integration.vault_world import TIMEOUT_S, lived
 
 
@@ -33,9 +34,7 @@ def _left(pid: int) -> bool:
 
 
 async def _reaped(pid: int) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while _left(pid):  # noqa: ASYNC110 - a file rings no bell
-            await asyncio.sleep(0.02)
+    await eventually(lambda: not _left(pid))
 
 
 @lived

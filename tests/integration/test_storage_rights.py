@@ -9,14 +9,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from everstep_agent.ipc.processes import ProcessIdentity, alive, identify
+from everstep_agent.ipc.processes import alive, identify
 from everstep_agent.storage.worker.messages import (
     CopyFilled,
     CopyWritten,
@@ -29,6 +28,7 @@ from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import JobUser, StorageError, StorageRefusedError
 from everstep_agent.vault.memory.region import Region, allocate_region
 from everstep_agent.vault.snapshots.hashing import hash_region
+from fakes.waits import wait_until
 from integration.storage_files import content, order
 from integration.vault_world import TIMEOUT_S, lived
 
@@ -327,7 +327,7 @@ def test_a_storage_process_dies_with_its_agent_whatever_it_does(tmp_path: Path) 
     os.kill(worker.pid, signal.SIGSTOP)
     agent.kill()
     agent.communicate()
-    _wait_until_dead(worker)
+    wait_until(lambda: not alive(worker))
 
 
 @needs_root
@@ -342,14 +342,7 @@ def test_so_does_one_of_a_user_whom_the_agent_may_not_signal(tmp_path: Path) -> 
         os.kill(worker.pid, signal.SIGSTOP)
         agent.kill()
         agent.communicate()
-    _wait_until_dead(worker)
-
-
-def _wait_until_dead(worker: ProcessIdentity) -> None:
-    end = time.monotonic() + TIMEOUT_S
-    while alive(worker):
-        assert time.monotonic() < end
-        time.sleep(0.02)
+    wait_until(lambda: not alive(worker))
 
 
 def _link_job(folder: Path) -> None:

@@ -7,7 +7,7 @@ from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.formats.records import StepKey
 from everstep_agent.storage.worker.generation_beginning import ensure_beginning, read_generation
 from everstep_common.judging.judgement import Faulty
-from everstep_common.trainer_messages import Notice, Start
+from everstep_common.launcher_messages import Notice, Start
 from integration.storage_files import beginning
 from integration.storage_world import latest, published, save_and_store, storage_in
 from integration.vault_world import TIMEOUT_S, launcher, lived, plan, running, settings, trainer

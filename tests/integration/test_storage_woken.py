@@ -16,12 +16,12 @@ from pathlib import Path
 import pytest
 
 from everstep_cli.demo import reaper
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
 from integration.latest_watch import LatestWatch
 from integration.storage_world import published, save_and_store, storage_in, stored
 from integration.vault_world import (
-    TIMEOUT_S,
     Client,
     Node,
     launcher,
@@ -120,9 +120,7 @@ async def _take_over(node: Node, rank: Client, stopped: _Stopped, *, wakes_early
 async def _done(node: Node) -> None:
     job = node.jobs.known("demo")
     assert job is not None
-    async with asyncio.timeout(TIMEOUT_S):
-        while job.storage.files.pending:  # noqa: ASYNC110 - it rings for itself only
-            await asyncio.sleep(0.01)
+    await eventually(lambda: not job.storage.files.pending)
 
 
 @pytest.mark.parametrize("request_of", ["write", "publish"])

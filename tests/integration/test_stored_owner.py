@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Storage
+from everstep_common.reports import Storage
 from integration.storage_world import published, save_and_store, storing
 from integration.vault_world import launcher, lived, running, settings
 

@@ -12,7 +12,7 @@ log.warning("steps are saved again; %d were not", 2)
 """
 _INSTALL = """
 import logging, sys
-from everstep.rank.terminal_log import TerminalLog
+from everstep.rank.sdk_log import TerminalLog
 TerminalLog.install()
 TerminalLog.install()
 """

@@ -20,21 +20,16 @@ from everstep.saving.restoring import Restorer
 from everstep.state.plain import PlainCapture
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.hashing import hash_region
-from everstep_common.trainer_messages import (
-    Attach,
-    Begin,
-    Commit,
-    Describe,
-    Reserve,
-    Restore,
-    Start,
-)
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import Attach, Begin, Commit, Describe, Reserve, Restore
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_rank import environ, free_slots
 from integration.vault_killed import RemoteJobs, killable
 from integration.vault_world import Node, launcher, lived, plan
 
 pytestmark = pytest.mark.timeout(180)
+# Whoever waits in a test that fails is let go then; no step of one that does not is made so late.
+_LET_GO_S = 170.0
 _WORDS = 1 << 15
 # As many as the agent stands still for; a socket has room for the progress of about 270.
 _STEPS_STILL = 400
@@ -82,8 +77,8 @@ class _Stopper(AgentLink):
     def stop(self) -> None:
         self.stopped = True
         os.kill(self._agent, signal.SIGSTOP)
-        # In a test that fails whoever waits is let go then.
-        self._later = threading.Timer(_STILL_S if self.goes_on_by_itself else 60.0, self.go_on)
+        still_s = _STILL_S if self.goes_on_by_itself else _LET_GO_S
+        self._later = threading.Timer(still_s, self.go_on)
         self._later.start()
 
     def go_on(self) -> None:

@@ -14,7 +14,7 @@ from everstep.rank.environment import membership
 from everstep.saving.policy import Policy
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 from fakes.device import FakeDevice, Tensor
 from integration.trainer_node import Node
 

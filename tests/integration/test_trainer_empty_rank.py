@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import everstep
-from everstep_common.trainer_messages import GenerationStopped, Start, Stop
+from everstep_common.launcher_messages import Start, Stop
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_rank import environ
 from integration.vault_world import Node, launcher, lived, plan, running, settings

@@ -3,12 +3,13 @@
 import os
 import signal
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Entry, GenerationFinished
+from everstep_common.rank_messages import Entry
+from everstep_common.reports import GenerationFinished
+from fakes.waits import wait_until
 from integration.trainer_job import EXAMPLE, STEPS, joined_job, read_losses, train
 
 
@@ -52,7 +53,4 @@ def newest_common_step(saved: dict[int, dict[str, tuple[int, Entry, int]]]) -> i
 
 def wait_for_step(progress: list[tuple[int, int]], step: int) -> None:
     """Return when some rank has reported the step."""
-    end = time.monotonic() + 30
-    while not any(reached >= step for _, reached in progress):
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: any(reached >= step for _, reached in progress))

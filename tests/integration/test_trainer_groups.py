@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from everstep.launch.processes.generation_group import GenerationGroup, own_group
-from everstep_common.trainer_messages import End, GenerationStopped, Stop
-from integration.test_trainer_launcher import alive, until
+from everstep_common.launcher_messages import End, Stop
+from everstep_common.reports import GenerationStopped
+from fakes.waits import wait_until
+from integration.test_trainer_launcher import alive
 from integration.trainer_job import joined_job
 
 WAIT = "import time; time.sleep(600)"
@@ -27,7 +29,7 @@ def freezer() -> Iterator[Path]:
         pytest.skip("needs the freezer of cgroup version 1, and root")
     yield folder
     (folder / "freezer.state").write_text("THAWED")
-    until(lambda: not (folder / "cgroup.procs").read_text())
+    wait_until(lambda: not (folder / "cgroup.procs").read_text())
     folder.rmdir()
 
 
@@ -38,9 +40,9 @@ def test_a_process_that_cannot_be_killed_is_abandoned_and_named(
         processes = job.start(1, ranks=2)
         (freezer / "cgroup.procs").write_text(str(processes[1]))
         (freezer / "freezer.state").write_text("FROZEN")
-        until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
+        wait_until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
         job.agent.tell_launcher(Stop(1, 0.0, "a test"))
-        stopped = job.agent.expect(GenerationStopped, timeout_s=40.0)
+        stopped = job.agent.expect(GenerationStopped)
         assert isinstance(stopped, GenerationStopped)
         assert stopped.abandoned == (processes[1],)
         assert not alive(processes[0])
@@ -48,7 +50,7 @@ def test_a_process_that_cannot_be_killed_is_abandoned_and_named(
 
         assert job.start(2, ranks=2).keys() == {0, 1}
         (freezer / "freezer.state").write_text("THAWED")
-        until(lambda: not Path(f"/proc/{processes[1]}").exists())
+        wait_until(lambda: not Path(f"/proc/{processes[1]}").exists())
         job.stop(2)
         _, _, errors = job.end()
     assert f"held in the kernel by a device or a file system: {processes[1]}" in errors
@@ -61,12 +63,12 @@ def test_an_order_that_is_repeated_takes_no_time_from_what_was_killed(
         processes = job.start(1, ranks=2)
         (freezer / "cgroup.procs").write_text(str(processes[1]))
         (freezer / "freezer.state").write_text("FROZEN")
-        until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
+        wait_until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
         for _ in range(3):
             job.agent.tell_launcher(Stop(1, 0.0, "a test"))
-        until(lambda: not alive(processes[0]))
+        wait_until(lambda: not alive(processes[0]))
         (freezer / "freezer.state").write_text("THAWED")
-        stopped = job.agent.expect(GenerationStopped, timeout_s=40.0)
+        stopped = job.agent.expect(GenerationStopped)
         assert isinstance(stopped, GenerationStopped)
         assert stopped.abandoned == ()
         assert not alive(processes[1])
@@ -80,7 +82,7 @@ def group() -> Iterator[GenerationGroup]:
         pytest.skip("needs a control group (version 2) that is delegated to the tests")
     yield made
     made.kill()
-    until(lambda: not made.pids())
+    wait_until(lambda: not made.pids())
     made.remove()
 
 
@@ -121,13 +123,13 @@ def test_the_group_of_what_the_kernel_holds_is_removed_when_it_lets_go_after_the
         folder = own / f"everstep-{job.launcher.pid}-gen-1"
         (freezer / "cgroup.procs").write_text(str(processes[1]))
         (freezer / "freezer.state").write_text("FROZEN")
-        until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
+        wait_until(lambda: (freezer / "freezer.state").read_text().strip() == "FROZEN")
         job.agent.tell_launcher(Stop(1, 0.0, "a test"))
-        job.agent.expect(GenerationStopped, timeout_s=40.0)
+        job.agent.expect(GenerationStopped)
         job.agent.tell_launcher(End(succeeded=True, reason="a test"))
         _, errors = job.launcher.communicate(timeout=30)  # nobody else writes there any more
         assert job.launcher.returncode == 0
         assert str(processes[1]) in (folder / "cgroup.procs").read_text().split()
         (freezer / "freezer.state").write_text("THAWED")
-        until(lambda: not folder.exists())
+        wait_until(lambda: not folder.exists())
     assert "was killed" not in errors

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import settings as how
 from hypothesis import strategies as st
 
-from everstep_common.trainer_messages import GenerationStopped, Start, Stop
+from everstep_common.launcher_messages import Start, Stop
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.trainer_killed_rank import PIECES
 from integration.vault_killed import environ

@@ -4,19 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import (
-    GenerationFinished,
-    Join,
-    Notice,
-    RankExited,
-    Started,
-)
+from everstep_common.launcher_messages import Join, Notice, Started
+from everstep_common.reports import GenerationFinished, RankExited
+from fakes.waits import wait_until
 from integration.trainer_agent import TrainerAgent
 from integration.trainer_job import environment, joined_job
 
@@ -30,14 +24,6 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
-
-
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    """Return when the condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def launch(*arguments: str, **environ: str) -> "subprocess.CompletedProcess[str]":
@@ -111,7 +97,7 @@ def test_a_stop_leaves_no_descendant_behind(tmp_path: Path) -> None:
     )
     with joined_job(tmp_path, sys.executable, "-c", script) as job:
         processes = job.start(1, ranks=1)
-        until(lambda: pids.exists() and pids.read_text().endswith("\n"))
+        wait_until(lambda: pids.exists() and pids.read_text().endswith("\n"))
         descendants = [*processes.values(), *map(int, pids.read_text().split())]
         assert all(map(alive, descendants))
         job.stop(1, grace_s=0.5)
@@ -133,7 +119,7 @@ def test_a_killed_launcher_takes_its_ranks_with_it(tmp_path: Path) -> None:
     with joined_job(tmp_path, sys.executable, "-c", WAIT) as job:
         processes = job.start(1, ranks=2)
         job.launcher.kill()
-        until(lambda: not any(map(alive, processes.values())))
+        wait_until(lambda: not any(map(alive, processes.values())))
 
 
 def test_a_job_outlives_its_agent_and_tells_the_next_one(tmp_path: Path) -> None:
@@ -141,7 +127,7 @@ def test_a_job_outlives_its_agent_and_tells_the_next_one(tmp_path: Path) -> None
         processes = job.start(1, ranks=2)
         job.agent.close()
         os.kill(processes[1], signal.SIGKILL)
-        until(lambda: not alive(processes[1]))
+        wait_until(lambda: not alive(processes[1]))
         job.agent = TrainerAgent(tmp_path / "agent.sock", job.agent.vault)
         join, started = job.agent.expect(Join), job.agent.expect(Started)
         exited = job.agent.expect(RankExited)

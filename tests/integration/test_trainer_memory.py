@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import RankExited
-from integration.test_trainer_launcher import until
+from everstep_common.reports import RankExited
+from fakes.waits import wait_until
 from integration.trainer_job import joined_job
 
 _MEMORY = Path("/sys/fs/cgroup/memory")
@@ -33,7 +33,7 @@ def limited() -> Iterator[Path]:
     except OSError:
         pytest.skip("the sandbox denies a control group of version 1 with a memory limit")
     yield folder
-    until(lambda: not (folder / "cgroup.procs").read_text())
+    wait_until(lambda: not (folder / "cgroup.procs").read_text())
     folder.rmdir()
 
 
@@ -41,7 +41,7 @@ def test_a_rank_that_is_killed_for_memory_is_told_as_that(tmp_path: Path, limite
     with joined_job(tmp_path, sys.executable, "-c", _HUNGRY) as job:
         (limited / "cgroup.procs").write_text(str(job.launcher.pid))
         job.start(1, ranks=2)
-        exited = job.agent.expect(RankExited, timeout_s=60.0)
+        exited = job.agent.expect(RankExited)
         assert isinstance(exited, RankExited)
         job.stop(1)
         _, _, errors = job.end()

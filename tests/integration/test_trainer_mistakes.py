@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 import everstep
-from integration.trainer_node import Node, until
+from fakes.waits import wait_until
+from integration.trainer_node import Node
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def test_a_step_may_be_any_librarys_whole_number(node: Node, step: int) -> None:
     snapshots = run.snapshots({"a": np.zeros(1)})
     assert snapshots.snapshot(step)
     run.step(step)
-    until(lambda: node.vault.progress == [(0, 3)])
+    wait_until(lambda: node.vault.progress == [(0, 3)])
     assert list(node.vault.saved) == [3]
 
 

@@ -12,14 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import (
-    End,
-    GenerationFinished,
-    GenerationStopped,
-    RankExited,
-    StepSeen,
-    Stop,
-)
+from everstep_common.launcher_messages import End, StepSeen, Stop
+from everstep_common.reports import GenerationFinished, GenerationStopped, RankExited
 from integration.trainer_job import Job, joined_job
 
 WAIT = "import time; time.sleep(600)"

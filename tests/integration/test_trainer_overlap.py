@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 import everstep
-from everstep_common.trainer_messages import Begin, Reserve
-from integration.trainer_node import Node, until
+from everstep_common.rank_messages import Begin, Reserve
+from fakes.waits import wait_until
+from integration.trainer_node import Node
 
 # Large enough for several pieces.
 SIZE = 48 * 1024 * 1024
@@ -39,7 +40,7 @@ def test_the_state_may_change_as_soon_as_it_has_settled(node: Node) -> None:
     for step in range(5):
         snapshots.settle()
         state += 1
-        until(lambda now=step: snapshots.snapshot(now))  # type: ignore[misc]  # once a slot is free
+        wait_until(lambda now=step: snapshots.snapshot(now))  # type: ignore[misc]  # once a slot is free
     assert snapshots.join()
     assert sorted(node.vault.saved) == [0, 1, 2, 3, 4]
     for step in (0, 4):
@@ -54,7 +55,7 @@ def test_progress_is_told_while_the_agent_has_not_answered_the_snapshot(node: No
         assert snapshots.snapshot(0)
         run.step(0)
     assert snapshots.join()
-    until(lambda: node.vault.progress == [(0, 0)])
+    wait_until(lambda: node.vault.progress == [(0, 0)])
     assert run.unsaved_steps == 0
 
 
@@ -72,7 +73,7 @@ def test_an_agent_that_dies_during_the_copy_costs_that_step_only(node: Node) -> 
 
     node.restart()
     state += 1.0
-    until(lambda: snapshots.snapshot(1) and snapshots.join())
+    wait_until(lambda: snapshots.snapshot(1) and snapshots.join())
     assert (restored(node, 1, state) == 1.0).all()
 
 
@@ -85,7 +86,7 @@ def test_an_agent_that_restarted_during_the_copy_is_not_given_the_old_slot(node:
     node.restart()
     run.step(0)
     run.step(0)
-    until(lambda: run.active and snapshots.snapshot(1) and snapshots.join())
+    wait_until(lambda: run.active and snapshots.snapshot(1) and snapshots.join())
     assert set(node.vault.saved) >= {0, 1}
 
 
@@ -138,7 +139,7 @@ def test_a_process_that_ends_still_saves_its_last_step(node: Node, way: str, cod
 def test_a_process_that_ends_waits_for_an_agent_that_stands_still(node: Node) -> None:
     node.agent.slots_made.clear()
     process = run_script(node, "end")
-    until(lambda: bool(node.heard(Reserve)))
+    wait_until(lambda: bool(node.heard(Reserve)))
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(timeout=3)
     node.agent.slots_made.set()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 from integration.storage_world import storage_in
 from integration.trainer_rank import brought
 from integration.vault_world import launcher, lived, plan, running, settings

@@ -7,15 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import (
-    End,
-    EndAsked,
-    GenerationStopped,
-    Hold,
-    LauncherLeft,
-    Notice,
-    Stop,
-)
+from everstep_common.launcher_messages import End, Hold, Notice, Stop
+from everstep_common.reports import EndAsked, GenerationStopped, LauncherLeft
 from integration.trainer_job import Job, joined_job
 
 WAIT = "import time; time.sleep(600)"

@@ -15,8 +15,9 @@ from everstep.rank.environment import membership
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
 from everstep.state.plain import PlainCapture
-from everstep_common.trainer_messages import Begin, Commit, Reserve
-from integration.trainer_node import Node, until
+from everstep_common.rank_messages import Begin, Commit, Reserve
+from fakes.waits import wait_until
+from integration.trainer_node import Node
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_another_agent_may_want_other_steps(node: Node) -> None:
         run.step(0)
         return snapshots.snapshot(1)
 
-    until(saved)
+    wait_until(saved)
 
 
 def test_a_script_can_have_failures_raised(node: Node) -> None:
@@ -134,7 +135,7 @@ def test_a_restore_waits_for_no_slots_and_the_first_snapshot_does(node: Node) ->
     snapshots = run.snapshots({"a": np.zeros(1)})
     node.agent.slots_made.clear()
     assert snapshots.restore() is None
-    until(lambda: bool(node.heard(Reserve)))
+    wait_until(lambda: bool(node.heard(Reserve)))
     run.step(0)  # does not wait either
     saved: list[bool] = []
     saving = threading.Thread(target=lambda: saved.append(snapshots.snapshot(1)))
@@ -150,10 +151,10 @@ def test_slots_that_could_not_be_had_ahead_are_asked_for_again(node: Node) -> No
     snapshots = everstep.init(node.environ()).snapshots({"a": np.zeros(1)})
     node.agent.slots_made.clear()
     snapshots.restore()
-    until(lambda: bool(node.heard(Reserve)))
+    wait_until(lambda: bool(node.heard(Reserve)))
     node.agent.hang_up()
     node.agent.slots_made.set()
-    until(lambda: snapshots.snapshot(0))
+    wait_until(lambda: snapshots.snapshot(0))
     assert len(node.heard(Reserve)) == 1
 
 

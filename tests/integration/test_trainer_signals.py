@@ -8,12 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import (
-    GenerationFinished,
-    GenerationStopped,
-    LauncherLeft,
-    RankExited,
-)
+from everstep_common.reports import GenerationFinished, GenerationStopped, LauncherLeft, RankExited
 from fakes.inherited_signals import ignored, ignoring
 from integration.trainer_job import Job, joined_job
 

@@ -19,9 +19,10 @@ from everstep.saving.policy import Deadlines
 from everstep.saving.snapshotter import Snapshots
 from everstep.saving.step_saving import Tools
 from everstep.state.plain import PlainCapture
-from everstep_common.trainer_messages import Commit, Reserve
+from everstep_common.rank_messages import Commit, Reserve
+from fakes.waits import wait_until
 from integration.trainer_agent import TrainerAgent
-from integration.trainer_node import Node, until
+from integration.trainer_node import Node
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def test_what_was_saved_comes_back_into_the_same_arrays(node: Node) -> None:
     assert snapshots.restore() is None
     assert snapshots.snapshot(4)
     run.step(4)
-    until(lambda: node.vault.progress == [(0, 4)])
+    wait_until(lambda: node.vault.progress == [(0, 4)])
 
     node.vault.generation, node.vault.restore_step = 2, 4
     empty, none = np.zeros_like(weights), np.zeros_like(counts)
@@ -101,7 +102,7 @@ def test_snapshots_go_on_after_a_restart_of_the_agent(node: Node) -> None:
     run.step(1)
     node.agent = TrainerAgent(node.path, node.vault)
     state += 1.0
-    until(lambda: snapshots.snapshot(2))
+    wait_until(lambda: snapshots.snapshot(2))
 
     node.vault.restore_step = 2
     restored = np.zeros(1000)
@@ -149,7 +150,7 @@ def test_slots_are_made_from_the_first_sight_of_the_state_and_no_restore_waits_f
     run = everstep.init(node.environ(EVERSTEP_RESTORE_STEP="none"))
     state = np.zeros(1000)
     snapshots = run.snapshots({"a": state})
-    until(lambda: bool(node.heard(Reserve)))
+    wait_until(lambda: bool(node.heard(Reserve)))
     assert snapshots.restore() is None
     node.agent.slots_made.set()
     assert snapshots.snapshot(0)
@@ -202,7 +203,7 @@ def test_an_agent_that_is_slow_is_not_said_to_stand_still(
     assert "the agent still works on what it was asked before" in said
     assert "does not answer" not in caplog.text
     node.agent.slots_made.set()
-    until(lambda: snapshots.snapshot(2))
+    wait_until(lambda: snapshots.snapshot(2))
 
 
 def test_what_keeps_slots_from_being_made_early_is_said(

@@ -15,6 +15,7 @@ from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.orders import JobOrder, VaultDirective
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
+from fakes.waits import eventually
 from integration.trainer_job import EXAMPLE, STEPS, environment, read_losses, train
 from integration.vault_world import job_order
 
@@ -81,7 +82,7 @@ class Cluster:
                 stdout=PIPE,
                 stderr=PIPE,
             )
-        await until(lambda: all("launcher_joined" in node.records for node in self.nodes))
+        await eventually(lambda: all("launcher_joined" in node.records for node in self.nodes))
 
     def start(self) -> None:
         """Start a generation on the nodes that are left, from the newest common step."""
@@ -113,8 +114,8 @@ class Cluster:
         for node in self.nodes:
             assert node.jobs
             node.jobs.on_order(_order(stop_generation=stop))
-        await until(lambda: all(node.settled >= self.generation for node in self.nodes))
-        await until(lambda: all("generation_stopped" in node.records for node in self.nodes))
+        await eventually(lambda: all(node.settled >= self.generation for node in self.nodes))
+        await eventually(lambda: all("generation_stopped" in node.records for node in self.nodes))
 
     async def lose(self, node: Node) -> None:
         """Kill a node: its launcher, its ranks with it, its agent and its memory."""
@@ -205,24 +206,19 @@ class Cluster:
             node.jobs.on_directive(from_wire(VaultDirective, directive))
 
 
-async def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Return when the condition holds."""
-    async with asyncio.timeout(seconds):
-        while not condition():  # noqa: ASYNC110 - what is awaited happens in other processes
-            await asyncio.sleep(0.01)
-
-
 async def lose_a_node(folder: Path, command: Sequence[str]) -> list[int]:
     """Train on three nodes, kill one of them, train to the end on the others."""
     cluster = Cluster(folder)
     try:
         await cluster.begin(command)
         cluster.start()
-        await until(lambda: cluster.recoverable >= 10)
+        await eventually(lambda: cluster.recoverable >= 10)
         await cluster.lose(cluster.nodes[2])
         await cluster.stop()
         cluster.start()
-        await until(lambda: all("generation_finished" in node.records for node in cluster.nodes))
+        await eventually(
+            lambda: all("generation_finished" in node.records for node in cluster.nodes)
+        )
         return await cluster.end()
     finally:
         await cluster.close()

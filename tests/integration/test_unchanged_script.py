@@ -13,9 +13,8 @@ import pytest
 import everstep
 from everstep_agent.jobs.job.context import Environment
 from everstep_common.clock import boot_ns
-from everstep_common.trainer_messages import (
+from everstep_common.launcher_messages import (
     TO_LAUNCHER,
-    GenerationStopped,
     Joined,
     Notice,
     RankProcess,
@@ -24,6 +23,7 @@ from everstep_common.trainer_messages import (
     StepSeen,
     Stop,
 )
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 from integration.vault_world import (

@@ -15,16 +15,9 @@ from everstep_agent.jobs.job.context import Environment, user_refusals
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_agent.quotas.user_quotas import Quota
 from everstep_common.frames import encode
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    TO_TRAINER,
-    Attached,
-    GenerationStopped,
-    Progress,
-    Refused,
-    Start,
-    Stop,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, Start, Stop
+from everstep_common.rank_messages import TO_TRAINER, Attached, Progress, Refused
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     TIMEOUT_S,
@@ -160,7 +153,7 @@ async def test_one_user_leaves_a_tenth_of_the_memory_as_shipped(tmp_path: Path) 
 _TELLS_WITHOUT_END = """
 import socket, sys
 from everstep_common.frames import encode
-from everstep_common.trainer_messages import Progress
+from everstep_common.rank_messages import Progress
 words = b"".join(encode(Progress(step, 1, 1)) for step in range(1000))
 rank = socket.socket(fileno=int(sys.argv[1]))
 while True:

@@ -9,18 +9,9 @@ from typing import Any
 import pytest
 
 from everstep_agent.jobs.job.context import Environment
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    TO_TRAINER,
-    Begin,
-    End,
-    Join,
-    LauncherLeft,
-    Refused,
-    RefusedForNow,
-    Reserve,
-    Skip,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, End, Join
+from everstep_common.rank_messages import TO_TRAINER, Begin, Refused, RefusedForNow, Reserve, Skip
+from everstep_common.reports import LauncherLeft
 from everstep_common.version import TRAINER_PROTOCOL
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (

@@ -5,13 +5,8 @@ import os
 from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    Refused,
-    Reserve,
-    Reserved,
-    Start,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, Start
+from everstep_common.rank_messages import Refused, Reserve, Reserved
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     Client,

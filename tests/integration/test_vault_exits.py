@@ -4,15 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import (
-    AskSkipped,
-    DataRange,
-    Progress,
-    RankExited,
-    RollbackAsked,
-    Skipped,
-    Start,
-)
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import AskSkipped, DataRange, Progress, RollbackAsked, Skipped
+from everstep_common.reports import RankExited
 from integration.vault_world import launcher, lived, plan, running, settings, trainer
 
 _EXITED = RankExited(

@@ -11,13 +11,13 @@ from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.snapshots.manifest import layout_of
 from everstep_agent.vault.transfer.client import get_manifests
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
-from everstep_common.trainer_messages import (
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import (
     Describe,
     DescribedPart,
     Entry,
     NothingToRestore,
     RestoreFailed,
-    Start,
 )
 from everstep_proto.generated import fleet_pb2
 from integration.file_tier import Files

@@ -12,24 +12,18 @@ import pytest
 
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX
 from everstep_agent.ipc.processes import identify
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
+from everstep_common.launcher_messages import TO_LAUNCHER, RankProcess, Start, Started, Stop
+from everstep_common.rank_messages import (
     Begin,
     Commit,
     Entry,
-    GenerationFinished,
-    GenerationStopped,
     Progress,
-    RankExited,
-    RankProcess,
     Ready,
     Refused,
     Reserve,
     Slot,
-    Start,
-    Started,
-    Stop,
 )
+from everstep_common.reports import GenerationFinished, GenerationStopped, RankExited
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     TIMEOUT_S,

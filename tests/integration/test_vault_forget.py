@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_common.trainer_messages import End, Start
+from everstep_common.launcher_messages import End, Start
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Client, Node, launcher, lived, plan, running, settings, trainer
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     Begin,
     Commit,
     Committed,

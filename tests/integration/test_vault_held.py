@@ -2,16 +2,9 @@
 
 from pathlib import Path
 
-from everstep_common.trainer_messages import (
-    Begin,
-    GenerationStopped,
-    Progress,
-    Skip,
-    Slot,
-    Start,
-    Stop,
-    Unplanned,
-)
+from everstep_common.launcher_messages import Start, Stop
+from everstep_common.rank_messages import Begin, Progress, Skip, Slot, Unplanned
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     Client,

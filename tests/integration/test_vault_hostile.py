@@ -8,11 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import (
-    Begin,
-    Slot,
-    Start,
-)
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import Begin, Slot
 from integration.vault_world import (
     Client,
     Node,

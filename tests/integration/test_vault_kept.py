@@ -3,16 +3,9 @@
 from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    End,
-    GenerationFinished,
-    Joined,
-    Refused,
-    Restore,
-    RestoredCopies,
-    Start,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, End, Joined, Start
+from everstep_common.rank_messages import Refused, Restore, RestoredCopies
+from everstep_common.reports import GenerationFinished
 from everstep_proto.generated import fleet_pb2
 from integration.storage_world import storage_in
 from integration.vault_world import (

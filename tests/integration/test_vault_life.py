@@ -3,21 +3,9 @@
 import os
 from pathlib import Path
 
-from everstep_common.trainer_messages import (
-    End,
-    GenerationFinished,
-    GenerationStopped,
-    Hold,
-    NothingToRestore,
-    Progress,
-    RankExited,
-    RankProcess,
-    Ready,
-    Restore,
-    Start,
-    Started,
-    Stop,
-)
+from everstep_common.launcher_messages import End, Hold, RankProcess, Start, Started, Stop
+from everstep_common.rank_messages import NothingToRestore, Progress, Ready, Restore
+from everstep_common.reports import GenerationFinished, GenerationStopped, RankExited
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import launcher, lived, plan, running, settings, trainer, training
 

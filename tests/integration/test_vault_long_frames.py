@@ -3,13 +3,13 @@
 import asyncio
 import resource
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 from everstep_agent.ipc.message_memory import SMALL_BYTES_MAX, MessageMemories
 from everstep_common import frames
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     TO_TRAINER,
     Attached,
     Begin,
@@ -20,6 +20,7 @@ from everstep_common.trainer_messages import (
     Progress,
     Slot,
 )
+from fakes.waits import eventually
 from integration.vault_world import (
     TIMEOUT_S,
     Client,
@@ -33,7 +34,6 @@ from integration.vault_world import (
     trainer,
 )
 
-MIB = 1024 * 1024
 RANKS = 12
 LONGEST = frames.FRAME_BYTES_MAX
 # All that is held of one job's, what its decoder may make of it, and what a test run needs itself.
@@ -80,12 +80,6 @@ def rooms(node: Node) -> MessageMemories:
     return job.context.vault_context.message_memories
 
 
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(2 * TIMEOUT_S):
-        while not true():  # noqa: ASYNC110 - rooms have no event
-            await asyncio.sleep(0.01)
-
-
 def _memory_bytes() -> int:
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * resource.getpagesize()
@@ -107,16 +101,16 @@ async def test_a_flood_of_the_longest_messages_is_bounded_and_others_are_served(
         before = _memory_bytes()
         floods = [asyncio.create_task(_flood(loop, raw, body)) for raw in raws]
         incoming = rooms(node).incoming
-        await until(lambda: (incoming.held_bytes, incoming.waiting) == (LONGEST, RANKS - 1))
+        await eventually(lambda: (incoming.held_bytes, incoming.waiting) == (LONGEST, RANKS - 1))
         await is_served(other, 3)
         # The room of its last message is free a moment after it was answered.
-        await until(lambda: incoming.held_bytes == LONGEST)
+        await eventually(lambda: incoming.held_bytes == LONGEST)
         assert _memory_bytes() - before < GROWTH_BYTES_MAX
         for flood in floods:
             flood.cancel()
         await asyncio.wait(floods)
         await stack.aclose()
-        await until(lambda: (incoming.held_bytes, incoming.waiting) == (0, 0))
+        await eventually(lambda: (incoming.held_bytes, incoming.waiting) == (0, 0))
 
 
 async def _flood(loop: asyncio.AbstractEventLoop, raw: socket.socket, body: bytes) -> None:
@@ -132,11 +126,11 @@ async def test_a_message_that_trickles_ends_its_connection(tmp_path: Path) -> No
         async with hostile(node, 0) as raw:
             raw.sendall(frames.header(LONGEST))
             incoming = rooms(node).incoming
-            await until(lambda: incoming.held_bytes == LONGEST)
+            await eventually(lambda: incoming.held_bytes == LONGEST)
             raw.sendall(b"{")
             async with asyncio.timeout(TIMEOUT_S):
                 assert await asyncio.get_running_loop().sock_recv(raw, 1) == b""
-        await until(lambda: incoming.held_bytes == 0)
+        await eventually(lambda: incoming.held_bytes == 0)
 
 
 @lived
@@ -147,9 +141,9 @@ async def test_the_room_of_what_is_only_told_is_free_when_it_is_heard(tmp_path: 
         async with hostile(node, 0) as raw:
             incoming, loop = rooms(node).incoming, asyncio.get_running_loop()
             await loop.sock_sendall(raw, frames.header(len(told)))
-            await until(lambda: incoming.held_bytes == len(told))
+            await eventually(lambda: incoming.held_bytes == len(told))
             await loop.sock_sendall(raw, told)
-            await until(lambda: incoming.held_bytes == 0)
+            await eventually(lambda: incoming.held_bytes == 0)
 
 
 @lived
@@ -172,8 +166,8 @@ async def test_ranks_that_ask_and_take_no_answer_are_bounded_and_others_are_serv
             raw = await stack.enter_async_context(hostile(node, rank_number, 2))
             raw.send(frames.encode(Describe(everyone=True)) * 20)
         outgoing = rooms(node).outgoing
-        await until(lambda: outgoing.waiting == RANKS - 1)
+        await eventually(lambda: outgoing.waiting == RANKS - 1)
         assert 0 < outgoing.held_bytes <= LONGEST
         await is_served(other, 3)
         await stack.aclose()
-        await until(lambda: (outgoing.held_bytes, outgoing.waiting) == (0, 0))
+        await eventually(lambda: (outgoing.held_bytes, outgoing.waiting) == (0, 0))

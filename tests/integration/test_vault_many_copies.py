@@ -20,9 +20,9 @@ from everstep_agent.vault.snapshots.hashing import hash_region
 from everstep_agent.vault.transfer.client import put_copy
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_common.frames import FDS_MAX
-from everstep_common.trainer_messages import Entry, Restore
+from everstep_common.rank_messages import Entry, Restore
 from everstep_proto.generated import fleet_pb2
-from integration.trainer_node import until
+from fakes.waits import wait_until
 from integration.vault_world import (
     JOB_ID,
     KEY,
@@ -92,7 +92,7 @@ class _Cut(AgentLink):
             self.begins.append(message.begin)
             if len(self.begins) == 1:
                 self.drop()
-                until(lambda: not self._node.jobs.training_pids())
+                wait_until(lambda: not self._node.jobs.training_pids())
         return answer
 
 

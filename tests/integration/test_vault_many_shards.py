@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     Begin,
     Commit,
     Committed,

@@ -1,7 +1,5 @@
 """A name that one user's job had, and another user takes: nothing goes from one to the other."""
 
-import asyncio
-import contextlib
 import json
 import os
 from pathlib import Path
@@ -14,16 +12,12 @@ from everstep_agent.jobs.sessions.launcher import admit_launcher
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.messages import PutCopy, Refusal
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
-from everstep_common.trainer_messages import (
-    TO_TRAINER,
-    Attached,
-    Begin,
-    Entry,
-    Skip,
-    Start,
-    Storage,
-)
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import TO_TRAINER, Attached, Begin, Entry, Skip
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
+from integration.storage_processes import children
 from integration.storage_world import save_and_store, storing
 from integration.vault_world import (
     JOB_ID,
@@ -59,15 +53,6 @@ class _Deaf:
 
     async def close(self) -> None:
         """See LauncherPeer."""
-
-
-def _children() -> set[str]:
-    """Return every process of this one that runs, or is not reaped."""
-    found: set[str] = set()
-    for children in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # a thread that has ended since it was listed
-            found.update(children.read_text().split())
-    return found
 
 
 def _job(node: Node) -> NodeJob:
@@ -111,18 +96,16 @@ async def test_a_failed_jobs_snapshots_are_not_the_next_users(tmp_path: Path) ->
 async def test_a_failed_jobs_storage_is_not_the_next_users(tmp_path: Path) -> None:
     folder = tmp_path / "steps"
     async with running(settings(tmp_path)) as node:
-        before = _children()
+        before = children()
         async with storing(node, folder) as rank:
             await save_and_store(node, rank, 1, b"a secret")
-            assert _children() - before  # it waits for the next step
+            assert children() - before  # it waits for the next step
             node.order(end_job=fleet_pb2.EndJob(job="demo", succeeded=False))
         job = _joined_by_stranger(node)
         assert not job.storage.files.configured
         assert job.facts.storage.storage is None
-        async with asyncio.timeout(TIMEOUT_S):
-            # Nobody writes anything more of a job that has ended.
-            while _children() - before:  # noqa: ASYNC110 - a process rings no bell
-                await asyncio.sleep(0.02)
+        # Nobody writes anything more of a job that has ended.
+        await eventually(lambda: not children() - before)
 
 
 @lived

@@ -2,8 +2,10 @@
 
 from pathlib import Path
 
+from everstep_common.launcher_messages import End, Notice, Start, Stop
 from everstep_common.orders import SparePreload
-from everstep_common.trainer_messages import End, Notice, Preload, Standbys, Start, Stop
+from everstep_common.preload import Preload
+from everstep_common.reports import Standbys
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from integration.vault_world import Node, launcher, lived, plan, running, settings

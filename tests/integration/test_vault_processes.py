@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.trainer_messages import RankProcess, Start, Started
+from everstep_common.launcher_messages import RankProcess, Start, Started
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     TIMEOUT_S,
@@ -113,8 +113,8 @@ def test_a_rank_that_is_killed_while_it_writes_leaves_the_step_before(tmp_path: 
 _LAUNCHER = """
 import sys, time
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import *
-from everstep_common.trainer_messages import TO_LAUNCHER
+from everstep_common.launcher_messages import *
+from everstep_common.launcher_messages import TO_LAUNCHER
 from everstep_common.version import TRAINER_PROTOCOL
 channel = Channel.connect(sys.argv[1], TO_LAUNCHER, 20)
 channel.send(Join(protocol=TRAINER_PROTOCOL, version="0.1.0", job="demo", token="secret",

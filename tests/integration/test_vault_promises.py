@@ -9,15 +9,10 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.jobs.state.settings import JobsSettings
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    Joined,
-    Refused,
-    Reserve,
-    Reserved,
-    Start,
-)
+from everstep_common.launcher_messages import TO_LAUNCHER, Joined, Start
+from everstep_common.rank_messages import Refused, Reserve, Reserved
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
 from integration.vault_world import (
     TIMEOUT_S,
     Client,
@@ -56,13 +51,15 @@ async def _reason(node: Node, **values: object) -> str:
 @asynccontextmanager
 async def _joined_at_last(node: Node, job: str) -> AsyncIterator[None]:
     """Ask until what was promised to another job is free again."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while True:
-            client, answer = await _ask(node, job=job, **_LARGE)
-            if answer == Joined(node.name):
-                break
-            client.close()
-            await asyncio.sleep(0.02)
+
+    async def joined() -> Client | None:
+        client, answer = await _ask(node, job=job, **_LARGE)
+        if answer == Joined(node.name):
+            return client
+        client.close()
+        return None
+
+    client = await eventually(joined)
     try:
         yield
     finally:

@@ -10,7 +10,8 @@ from everstep_agent.detectors.host.unkillable_ranks import HELD
 from everstep_common.clock import boot_ns
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_common.trainer_messages import GenerationStopped, RankProcess, Started, Stop
+from everstep_common.launcher_messages import RankProcess, Started, Stop
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_clients import Client
 from integration.vault_world import Node, launcher, lived, plan, running, settings

@@ -9,7 +9,8 @@ from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.transfer.client import get_copy, put_copy
 from everstep_agent.vault.transfer.connection import BulkError
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, TransferRefusedError
-from everstep_common.trainer_messages import Begin, Skip, Start
+from everstep_common.launcher_messages import Start
+from everstep_common.rank_messages import Begin, Skip
 from integration.vault_world import (
     JOB_ID,
     KEY,

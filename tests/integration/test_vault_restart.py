@@ -13,7 +13,8 @@ from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.state.store import open_database
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_agent.vault.snapshots.descriptor_store import RegionStore, StoredRegion
-from everstep_common.trainer_messages import Commit, Entry, Hold, Refused
+from everstep_common.launcher_messages import Hold
+from everstep_common.rank_messages import Commit, Entry, Refused
 from everstep_proto.generated import fleet_pb2
 from integration.vault_killed import environ, killable
 from integration.vault_world import (

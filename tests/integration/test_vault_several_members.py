@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from everstep_agent.jobs.job.context import Environment
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 from integration.vault_world import (
     Client,
     Kept,

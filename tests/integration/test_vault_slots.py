@@ -8,19 +8,18 @@ import xxhash
 from everstep_agent.jobs.job.context import Environment
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Faulty, Healthy
-from everstep_common.trainer_messages import (
+from everstep_common.launcher_messages import Notice, Start
+from everstep_common.rank_messages import (
     Begin,
     Commit,
     Committed,
     Entry,
-    Notice,
     Progress,
     Skip,
     Slot,
-    Start,
-    Storage,
     Unplanned,
 )
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import (
     Kept,

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.trainer_messages import Begin, Commit, Committed, Entry, Slot
+from everstep_common.rank_messages import Begin, Commit, Committed, Entry, Slot
 from integration.bulk_relay import relay
 from integration.vault_world import (
     TIMEOUT_S,

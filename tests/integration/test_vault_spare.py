@@ -1,17 +1,16 @@
 """A node that waits as a spare: its memory is there before it is needed, and counted like all."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 from everstep_common.orders import SpareMemory
-from everstep_common.trainer_messages import GenerationStopped
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
+from fakes.waits import eventually
 from integration.vault_world import (
     KEY,
-    TIMEOUT_S,
     Client,
     Node,
     identify,
@@ -39,9 +38,7 @@ async def _until_ready_is(node: Node, size_bytes: int) -> None:
     job = node.jobs.known("demo")
     assert job is not None
     arrivals, slots = job.vault.receive_buffers, job.vault.preallocated_slots
-    async with asyncio.timeout(TIMEOUT_S):
-        while arrivals.idle_bytes + slots.idle_bytes != size_bytes:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await eventually(lambda: arrivals.idle_bytes + slots.idle_bytes == size_bytes)
     assert _memory(node) == size_bytes
 
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from everstep_common.trainer_messages import Standbys
+from everstep_common.reports import Standbys
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Outlet, launcher, lived, running, settings
 

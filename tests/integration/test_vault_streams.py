@@ -26,7 +26,7 @@ from everstep_agent.vault.transfer.messages import (
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent, connect
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.orders import VaultDirective
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from integration.bulk_relay import cut_after, flip_once, relay

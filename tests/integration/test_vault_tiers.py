@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 from everstep_proto.generated import fleet_pb2
 from integration.storage_world import published, storage_in, stored
 from integration.vault_world import (

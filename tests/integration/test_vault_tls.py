@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
+from everstep_common.launcher_messages import Start
 from everstep_common.orders import VaultDirective
-from everstep_common.trainer_messages import Start
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import from_wire
 from integration.bulk_relay import Relay, cut_after, flip_once, relay

@@ -14,6 +14,7 @@ import pytest
 from everstep_agent.vault.transfer.transport import TlsError
 from everstep_proto.tls import TlsSettings
 from fakes.authority import Authority
+from fakes.waits import eventually
 from integration.bulk_relay import relay
 from integration.tls_world import (
     authority,
@@ -77,9 +78,7 @@ async def test_a_job_whose_nodes_are_set_differently_trains_on_and_the_peer_is_f
         await rank.reserve(_LITTLE)
         first.direct(1, target=second)
         await rank.save(5, os.urandom(_LITTLE))
-        async with asyncio.timeout(TIMEOUT_S):
-            while "peer/node-2" not in refusals(first):  # noqa: ASYNC110 - looked at once a second
-                await asyncio.sleep(0.02)
+        await eventually(lambda: "peer/node-2" in refusals(first))
         await first.outlet.until(lambda: (1, 0, 5, False) in first.outlet.copies())
         assert not second.outlet.copies()
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 from integration.vault_clients import TIMEOUT_S, Client
 from integration.vault_killed import environ
 from integration.vault_world import Node, launcher, lived, plan, running, settings, trainer

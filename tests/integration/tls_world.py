@@ -16,7 +16,7 @@ from everstep_agent.vault.transfer.client import put_copy
 from everstep_agent.vault.transfer.remote_agent import RemoteAgent
 from everstep_agent.vault.transfer.stripes import STRIPE_BYTES
 from everstep_common.judging.judgement import Faulty
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 from everstep_proto.tls import TlsSettings
 from fakes.authority import Authority
 from integration.vault_world import JOB_ID, KEY, TIMEOUT_S, Kept, Node, running, settings

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from everstep_common.frames import HEADER_BYTES, body_length, decode, encode
-from everstep_common.trainer_messages import (
-    FROM_LAUNCHER,
+from everstep_common.launcher_messages import FROM_LAUNCHER, Join, Joined, OutputSeen, RanksWatched
+from everstep_common.preload import Preload
+from everstep_common.rank_messages import (
     FROM_TRAINER,
     Attach,
     Attached,
@@ -22,14 +23,9 @@ from everstep_common.trainer_messages import (
     Describe,
     DescribedPart,
     Entry,
-    Join,
-    Joined,
     NothingToRestore,
-    OutputSeen,
     Pending,
-    Preload,
     Progress,
-    RanksWatched,
     Ready,
     Refused,
     Reserve,
@@ -40,9 +36,10 @@ from everstep_common.trainer_messages import (
     RestoreFailed,
     Skip,
     Slot,
-    Standbys,
     Unplanned,
 )
+from everstep_common.reports import Standbys
+from fakes.waits import PATIENCE_S
 
 _KNOWN = {kind.__name__: kind for kind in FROM_LAUNCHER + FROM_TRAINER}
 _SLOTS = 3
@@ -122,7 +119,7 @@ class TrainerAgent:
         assert self._launcher is not None
         self._launcher.sendall(encode(message))
 
-    def expect(self, kind: type, timeout_s: float = 20.0) -> object:
+    def expect(self, kind: type, timeout_s: float = PATIENCE_S) -> object:
         """Return the launcher's next message, which must be of this type."""
         message = self.from_launcher.get(timeout=timeout_s)
         assert isinstance(message, kind), message

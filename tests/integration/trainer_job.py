@@ -10,16 +10,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_common.trainer_messages import (
-    End,
-    EndAsked,
-    GenerationStopped,
-    Join,
-    Start,
-    Started,
-    Stop,
-)
+from everstep_common.launcher_messages import End, Join, Start, Started, Stop
+from everstep_common.reports import EndAsked, GenerationStopped
 from fakes.ports import reserved_port
+from fakes.waits import PATIENCE_S
 from integration.trainer_agent import TrainerAgent, Vault
 
 REPOSITORY = Path(__file__).parents[2]
@@ -72,7 +66,7 @@ class Job:
         """Stop a generation."""
         self.agent.tell_launcher(Stop(generation, grace_s, "a test"))
         while not isinstance(
-            message := self.agent.from_launcher.get(timeout=20), GenerationStopped
+            message := self.agent.from_launcher.get(timeout=PATIENCE_S), GenerationStopped
         ):
             continue
         assert message.generation == generation
@@ -90,7 +84,7 @@ class Job:
     def end(self, *, succeeded: bool = True) -> tuple[int, str, str]:
         """End the job; return the launcher's exit code, its output and its errors."""
         self.agent.tell_launcher(End(succeeded, "a test"))
-        out, errors = self.launcher.communicate(timeout=30)
+        out, errors = self.launcher.communicate(timeout=PATIENCE_S)
         return self.launcher.returncode, out, errors
 
 

@@ -1,7 +1,5 @@
 """A rank's surroundings for tests of the SDK: a small agent that a test can restart."""
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,11 +47,3 @@ class Node:
         """End the agent, free the memory."""
         self.agent.close()
         self.vault.close()
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Return when the condition holds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)

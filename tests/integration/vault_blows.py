@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
+from everstep_common.launcher_messages import TO_LAUNCHER, Joined, Start, Stop
+from everstep_common.rank_messages import (
     TO_TRAINER,
     Attached,
     Begin,
@@ -20,14 +20,11 @@ from everstep_common.trainer_messages import (
     Committed,
     Describe,
     Entry,
-    GenerationStopped,
-    Joined,
     Reserve,
     Restore,
     Slot,
-    Start,
-    Stop,
 )
+from everstep_common.reports import GenerationStopped
 from everstep_proto.generated import fleet_pb2
 from integration.vault_clients import Client, attach_message, join_message
 from integration.vault_killed import RemoteJobs, environ

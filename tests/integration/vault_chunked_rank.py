@@ -10,7 +10,7 @@ import signal
 import sys
 
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     CARRIERS_TO_TRAINER,
     TO_TRAINER,
     Attached,

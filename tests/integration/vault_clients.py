@@ -8,7 +8,8 @@ from typing import Protocol
 
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import (
+from everstep_common.launcher_messages import Identified, Join, Settled
+from everstep_common.rank_messages import (
     CARRIERS_TO_TRAINER,
     Attach,
     Await,
@@ -16,15 +17,12 @@ from everstep_common.trainer_messages import (
     Commit,
     Committed,
     Entry,
-    Identified,
-    Join,
     Pending,
     Reserve,
     Reserved,
     Restore,
     RestoredCopies,
     RestoreFailed,
-    Settled,
     Slot,
 )
 from everstep_common.version import TRAINER_PROTOCOL, VERSION

@@ -8,9 +8,8 @@ import sys
 
 from everstep_common.clock import boot_ns
 from everstep_common.frames import Channel, FrameError
-from everstep_common.trainer_messages import (
+from everstep_common.launcher_messages import (
     TO_LAUNCHER,
-    GenerationStopped,
     Identified,
     Joined,
     RankProcess,
@@ -19,6 +18,7 @@ from everstep_common.trainer_messages import (
     Started,
     Stop,
 )
+from everstep_common.reports import GenerationStopped
 from integration.vault_world import TIMEOUT_S, join_message
 
 

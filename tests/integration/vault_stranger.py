@@ -7,7 +7,8 @@ import os
 import sys
 
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import TO_LAUNCHER, TO_TRAINER
+from everstep_common.launcher_messages import TO_LAUNCHER
+from everstep_common.rank_messages import TO_TRAINER
 from integration.vault_world import TIMEOUT_S, attach_message, join_message
 
 

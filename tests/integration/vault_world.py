@@ -13,6 +13,7 @@ from google.protobuf.message import Message
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.jobs.node_jobs import NodeJobs
 from everstep_agent.jobs.state.settings import JobsSettings
+from everstep_common.launcher_messages import TO_LAUNCHER, Joined, Start
 from everstep_common.orders import (
     ClearInjection,
     Inject,
@@ -21,18 +22,12 @@ from everstep_common.orders import (
     RunPairTest,
     VaultDirective,
 )
-from everstep_common.trainer_messages import (
-    TO_LAUNCHER,
-    TO_TRAINER,
-    Attached,
-    Joined,
-    Refused,
-    RefusedForNow,
-    Start,
-)
+from everstep_common.rank_messages import TO_TRAINER, Attached, Refused, RefusedForNow
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire
 from everstep_proto.record_codec import from_wire
+from fakes.waits import PATIENCE_S, eventually
+from integration.storage_processes import storage_processes_end
 from integration.vault_clients import TIMEOUT_S, Client, attach_message, join_message
 from integration.vault_outlet import Kept, Outlet
 
@@ -70,6 +65,7 @@ def lived(scenario: Callable[P, Awaitable[None]]) -> Callable[P, None]:
     def test(*args: P.args, **kwargs: P.kwargs) -> None:
         async def life() -> None:
             await scenario(*args, **kwargs)
+            await storage_processes_end()
 
         asyncio.run(life())
 
@@ -121,9 +117,7 @@ class Node:
 
     async def until_memory_is(self, size_bytes: int) -> None:
         """Wait for so much in use: what is made or freed beside a report is so a moment later."""
-        async with asyncio.timeout(TIMEOUT_S):
-            while self.jobs.metrics().vault_memory_bytes != size_bytes:  # noqa: ASYNC110 - no event
-                await asyncio.sleep(0.01)
+        await eventually(lambda: self.jobs.metrics().vault_memory_bytes == size_bytes)
 
     def source(
         self, of: "Node", step: int, rank: int = 0, generation: int = 1
@@ -200,6 +194,8 @@ def settings(folder: Path, **values: object) -> JobsSettings:
         stop_patience_s=TIMEOUT_S,
         # What a test asserts is told in the turn of the loop in which it happens.
         report_delay_s=0.0,
+        # On a busy machine a storage process may take ten seconds to begin.
+        storage_list_timeout_s=PATIENCE_S,
         # All that tests do is of one user.
         memory_per_user_max_ratio=1.0,
     )

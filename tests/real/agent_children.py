@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 
@@ -29,6 +28,7 @@ from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_common.orders import RunPairTest
 from everstep_common.reports import PairTested
+from fakes.waits import eventually
 from integration.storage_files import content, order
 
 # Of the fake CUDA library.
@@ -99,14 +99,10 @@ async def _guard(_: Path) -> None:
         keeper = guard.Guard()
         keeper.note(found)
         await keeper.end()
-        until_s = time.monotonic() + _WAIT_S
-        while (  # noqa: ASYNC110 - another process makes it
-            _of_process(stopped.pid)[0] == "T" and time.monotonic() < until_s
-        ):
-            await asyncio.sleep(0.05)
-        goes_on = _of_process(stopped.pid)[0] != "T"
-        stopped.kill()
-        assert goes_on, "the guard has let nobody go on"
+        try:
+            await eventually(lambda: _of_process(stopped.pid)[0] != "T", _WAIT_S)
+        finally:
+            stopped.kill()
 
 
 # By the file that runs as a process.

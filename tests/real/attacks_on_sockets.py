@@ -7,17 +7,9 @@ import struct
 from contextlib import ExitStack
 
 from everstep_common.frames import FRAME_BYTES_MAX, Channel, encode, header
-from everstep_common.trainer_messages import (
-    FROM_LAUNCHER,
-    FROM_TRAINER,
-    TO_LAUNCHER,
-    AskSkipped,
-    Attach,
-    Begin,
-    GenerationFinished,
-    Join,
-    Joined,
-)
+from everstep_common.launcher_messages import FROM_LAUNCHER, TO_LAUNCHER, Join, Joined
+from everstep_common.rank_messages import FROM_TRAINER, AskSkipped, Attach, Begin
+from everstep_common.reports import GenerationFinished
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 from fakes.lingering import LingeringSockets
 from real.attacks_target import Attack, Outcome, Rounds, Target

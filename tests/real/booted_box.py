@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from real.daemons import eventually
+from fakes.waits import wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 NEEDS = ("systemd-nspawn", "dbus-daemon", "nsenter", "mount")
@@ -80,7 +80,7 @@ def booted(folder: Path, name: str, namespace: Path | None = None) -> Iterator[B
     # Containers of one name, on behalf of two checkouts, have one folder in /run, and one group.
     name = f"{name}-{os.getpid()}"
     with contextlib.ExitStack() as stack:
-        eventually(_inotify_left, 60.0, "too few inotify instances (fs.inotify.max_user_instances)")
+        wait_until(_inotify_left, 60.0, "too few inotify instances (fs.inotify.max_user_instances)")
         try:
             box = stack.enter_context(_booted(folder / "first", name, 60.0, namespace))
         except AssertionError as error:
@@ -99,7 +99,7 @@ def _inotify_left() -> bool | None:
     had = [number for number in made if number >= 0]
     for number in had:
         os.close(number)
-    return len(had) == _INOTIFY_NEEDED or None
+    return len(had) == _INOTIFY_NEEDED
 
 
 @contextlib.contextmanager
@@ -117,7 +117,7 @@ def _booted(folder: Path, name: str, patience_s: float, namespace: Path | None) 
                 start_new_session=True,
             )
         try:
-            box = Box(eventually(lambda: _first_child(process.pid)), root)
+            box = Box(wait_until(lambda: _first_child(process.pid)), root)
             _await_bus(box, patience_s)
             yield box
         finally:
@@ -148,7 +148,7 @@ def _command(root: Path, name: str, namespace: Path | None) -> list[str]:
 def _await_bus(box: Box, patience_s: float) -> None:
     """Return when the bus is there. Raises AssertionError, with what systemd has said by then."""
     try:
-        eventually(lambda: box.bus.exists() or None, patience_s)
+        wait_until(box.bus.exists, patience_s)
     except AssertionError:
         for words in (("systemctl", "list-jobs"), ("journalctl", "--no-pager", "--lines=100")):
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -4,14 +4,13 @@ import contextlib
 import os
 import shutil
 import subprocess
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from fakes.waits import wait_until
 from real.booted_box import REPOSITORY, Box, booted
 from real.booted_fleet import PYTHON, install_daemons
-from real.daemons import eventually
 
 # The first has the controller, too.
 HOSTS: Mapping[str, str] = {"node-a": "10.78.0.1", "node-b": "10.78.0.2"}
@@ -63,7 +62,7 @@ def booted_pair(folder: Path) -> Iterator[Pair]:
         made = Pair(boxes)
         try:
             _install(made, folder / "tls")
-            eventually(lambda: _all_connected(made) or None, _PATIENCE_S, "without both agents")
+            wait_until(lambda: _all_connected(made), _PATIENCE_S, "without both agents")
             yield made
         finally:
             print(made.everstep("nodes", check=False))
@@ -78,10 +77,7 @@ def _cable() -> Iterator[dict[str, Path]]:
     try:
         ours = Path("/proc/self/ns/net").readlink()
         for space in spaces:
-            deadline = time.monotonic() + 20.0
-            while space.readlink() == ours:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until(lambda space=space: space.readlink() != ours)  # type: ignore[misc]
         cable = f"link add eth0 type veth peer name eth0 netns {holders[1].pid}"
         _ip(spaces[0], cable)
         for space, host in zip(spaces, HOSTS.values(), strict=True):

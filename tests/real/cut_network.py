@@ -5,15 +5,14 @@ Used by scripts that run in a namespace of their own: nothing of it is left when
 
 import os
 import subprocess
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from fakes.waits import wait_until
 from integration.real_fleet import Place
 
 _OURS = "10.77.0.1"
-_PATIENCE_S = 20.0
 # What is dropped is dropped when it comes in, in silence: the sender hears nothing of it.
 _DROP = ("iif", "eth0")
 
@@ -103,10 +102,7 @@ class Network:
         holder = subprocess.Popen(["unshare", "--net", "sleep", "infinity"])
         self._holders[name] = holder
         ours, theirs = (Path(f"/proc/{pid}/ns/net") for pid in (os.getpid(), holder.pid))
-        deadline = time.monotonic() + _PATIENCE_S
-        while theirs.readlink() == ours.readlink():
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        wait_until(lambda: theirs.readlink() != ours.readlink())
         self.hosts[name] = host = f"10.77.0.{11 + number}"
         _run(*f"ip link add v{number} type veth peer name eth0 netns {holder.pid}".split())
         _run(*f"ip link set v{number} master br0 up".split())

@@ -6,13 +6,9 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
-
-T = TypeVar("T")
 
 
 def free_port() -> int:
@@ -26,20 +22,6 @@ def fetch(url: str) -> bytes:
     """Return a page. Raises OSError."""
     with urllib.request.urlopen(url, timeout=5) as answer:
         return bytes(answer.read())
-
-
-def eventually(ask: Callable[[], T | None], patience_s: float = 30.0, what: str = "nothing") -> T:
-    """Return the first answer that is not None; an OSError counts as none.
-
-    ``what``: what the sentence of the failure calls the lack of one.
-    """
-    deadline = time.monotonic() + patience_s
-    while True:
-        with contextlib.suppress(OSError):
-            if (answer := ask()) is not None:
-                return answer
-        assert time.monotonic() < deadline, f"still {what} after {patience_s} s"
-        time.sleep(0.1)
 
 
 @contextlib.contextmanager

@@ -6,14 +6,14 @@ import os
 import select
 import stat
 import struct
-import subprocess
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from real.fuse_mount import fuse_mount
+
 NAME, SIZE_BYTES = "samples", 1 << 40
-SOURCE = "filer:/export"
 # linux/fuse.h, version 7.31: the heads of requests and answers, and the bodies of some of them.
 _IN = struct.Struct("=IIQQIIII")
 _OUT = struct.Struct("=IiQ")
@@ -136,19 +136,14 @@ def _attributes(node: int) -> bytes:
 @contextlib.contextmanager
 def hanging_storage(folder: Path, *, direct: bool) -> Iterator[Storage]:
     """Mount it at a folder. In the end all who wait get an error."""
-    device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK)
-    stop, stopping = os.pipe()
-    made = Storage(device, direct=direct)
-    server = threading.Thread(target=made.serve, args=(stop,), daemon=True)
-    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other,subtype=filer"
-    command = ["mount", "--internal-only", "-t", "fuse", "-o", options, SOURCE, str(folder)]
-    try:
-        subprocess.run(command, check=True, pass_fds=[device])
+    with fuse_mount(folder, blocking=False) as device:
+        stop, stopping = os.pipe()
+        made = Storage(device, direct=direct)
+        server = threading.Thread(target=made.serve, args=(stop,), daemon=True)
         server.start()
-        yield made
-    finally:
-        os.close(stopping)
-        server.join()
-        os.close(device)
-        os.close(stop)
-        subprocess.run(["umount", "--lazy", folder], check=True)
+        try:
+            yield made
+        finally:
+            os.close(stopping)
+            server.join()
+            os.close(stop)

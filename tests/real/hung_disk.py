@@ -1,14 +1,14 @@
 """A file system that takes requests and never answers: who asks waits in the kernel, unkillable."""
 
 import contextlib
-import ctypes
 import os
 import select
 import struct
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+
+from real.fuse_mount import fuse_mount
 
 # linux/fuse.h: fuse_in_header, fuse_out_header, and the first fields of fuse_init_out, of 64 bytes.
 _IN = struct.Struct("=IIQQIIII")
@@ -16,31 +16,21 @@ _OUT = struct.Struct("=IiQ")
 _INIT = 26
 _INIT_OUT = struct.pack("=IIIIHHI", 7, 31, 65536, 0, 12, 9, 65536).ljust(64, b"\0")
 _REQUEST_BYTES_MAX = 1 << 20
-_MNT_DETACH = 2
 
 
 @contextlib.contextmanager
 def hung(folder: Path) -> Iterator[None]:
     """Cover a folder with one. In the end all who wait get an error, and it is as it was."""
-    device = os.open("/dev/fuse", os.O_RDWR | os.O_NONBLOCK)
-    stop, stopping = os.pipe()
-    server = threading.Thread(target=_swallow, args=(device, stop), daemon=True)
-    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
-    command = ["mount", "--internal-only", "-t", "fuse", "-o", options, "filer", str(folder)]
-    try:
-        subprocess.run(command, check=True, pass_fds=[device])
+    with fuse_mount(folder, blocking=False) as device:
+        stop, stopping = os.pipe()
+        server = threading.Thread(target=_swallow, args=(device, stop), daemon=True)
         server.start()
-        yield
-    finally:
-        os.close(stopping)
-        server.join()
-        os.close(device)
-        os.close(stop)
-        # Not by umount(8): of a mount that answers nobody it reads in /proc, which a program that
-        # entered a machine's mounts alone does not have there.
-        libc = ctypes.CDLL(None, use_errno=True)
-        if libc.umount2(os.fsencode(folder), _MNT_DETACH):
-            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(folder))
+        try:
+            yield
+        finally:
+            os.close(stopping)
+            server.join()
+            os.close(stop)
 
 
 def _swallow(device: int, stop: int) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from real.daemons import eventually
+from fakes.waits import wait_until
 
 _PRELOAD = Path("/usr/lib/x86_64-linux-gnu/umad2sim/libumad2sim.so")
 _TOPOLOGY = """\
@@ -64,13 +64,13 @@ class Fabric:
                 stdout=out, stderr=out,
             )  # fmt: skip
             try:
-                eventually(lambda: b"sim>" in (self._folder / "ibsim.out").read_bytes() or None)
+                wait_until(lambda: b"sim>" in (self._folder / "ibsim.out").read_bytes())
                 manager = subprocess.Popen(
                     ["opensm", "-F", "opensm.conf", "-f", str(self._log), "-s", "1"],
                     cwd=self._folder, env=self._environ("node-0"), stdout=out, stderr=out,
                 )  # fmt: skip
                 try:
-                    eventually(lambda: "SUBNET UP" in self._log.read_text() or None)
+                    wait_until(lambda: "SUBNET UP" in self._log.read_text())
                     yield self
                 finally:
                     _stop(manager)

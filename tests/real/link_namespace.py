@@ -22,8 +22,8 @@ from everstep_agent.sources.network import NetworkSettings
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import FindingBook
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
 
-_PATIENCE_S = 30.0
 # So long that whatever is found is found because the kernel told of it.
 _NEVER_S = 3600.0
 
@@ -66,9 +66,7 @@ class Scene:
 
     async def until(self, so: Callable[[], bool]) -> None:
         """Wait until something holds. Raises TimeoutError."""
-        async with asyncio.timeout(_PATIENCE_S):
-            while not so():  # noqa: ASYNC110 - nobody sets an event for it
-                await asyncio.sleep(0.02)
+        await eventually(so)
 
     def is_up(self, up: bool) -> bool:
         """Return whether the newest reading says so of the watched interface."""

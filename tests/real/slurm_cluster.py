@@ -14,7 +14,7 @@ from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child, OwnedProcesses
 from everstep_cli.demo.reaper import Identity
 from fakes.ports import reserved_port
-from real.daemons import eventually
+from fakes.waits import wait_until
 
 _PROGRAMS = ("munged", "slurmctld", "slurmd", "srun")
 _PACKAGES = "munge slurm-client slurmctld slurmd slurm-wlm-basic-plugins"
@@ -103,7 +103,9 @@ class SlurmCluster:
         self._start("slurmctld", "slurmctld", "-D", "-c")
         for node in self.ports:
             self._start(node, "slurmd", "-D", "-N", node)
-        eventually(lambda: self.states() == dict.fromkeys(self.ports, "idle") or None)
+        # Nodes of more lines have no slurmd.
+        idle = dict.fromkeys(self.ports, "idle").items()
+        wait_until(lambda: self.states().items() >= idle)
 
     def states(self) -> dict[str, str]:
         """Return what Slurm thinks of each node."""
@@ -123,6 +125,26 @@ class SlurmCluster:
     def submit(self, name: str, command: Sequence[str], environ: Mapping[str, str]) -> Child:
         """Start a command as a user would on a login node; what it prints goes to NAME.log."""
         return self.owned.start(name, command, {**environ, **self.environ})
+
+    def restart_controller(self) -> None:
+        """Restart slurmctld, which keeps its state; return when it answers."""
+        self.stop_controller()
+        self.start_controller()
+        wait_until(lambda: self.run("scontrol", "ping").returncode == 0)
+
+    def stop_controller(self) -> None:
+        """End slurmctld, which saves its state."""
+        before = self.daemons.pop("slurmctld").process
+        before.send_signal(signal.SIGTERM)
+        before.wait(60)
+
+    def start_controller(self) -> None:
+        """Start slurmctld with the state that was saved."""
+        self._start("slurmctld", "slurmctld", "-D")
+
+    def start_node(self, node: str) -> None:
+        """Start the slurmd of a node that was lost."""
+        self._start(node, "slurmd", "-D", "-N", node)
 
     def lose(self, node: str) -> None:
         """Kill all that Slurm and its jobs run on a node, as when its power fails."""
@@ -164,7 +186,7 @@ class SlurmCluster:
         files = {"socket": "sock", "pid-file": "pid", "log-file": "log", "seed-file": "seed"}
         options = [f"--{name}={self.folder}/munge.{end}" for name, end in files.items()]
         self._start("munged", "munged", "--foreground", "--force", f"--key-file={key}", *options)
-        eventually(lambda: (self.folder / "munge.sock").exists() or None)
+        wait_until(lambda: (self.folder / "munge.sock").exists())
 
     def _start(self, name: str, *command: str) -> None:
         # Step daemons inherit the folder; nothing else tells whose they are.

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from fakes.waits import wait_until
 from real.sandbox import denied
 
 _SCRIPT = (
@@ -63,7 +64,9 @@ class SmallDisk:
             os.close(fd)
 
     def plug_in(self) -> None:
+        """Mount it anew, once nobody has a file of the old mount open: it would be that one."""
         _run("umount", "--lazy", self.mount)
+        wait_until(lambda: not self._devices(), what="open")
         self._mount()
 
     def fill_below(self) -> None:
@@ -74,6 +77,11 @@ class SmallDisk:
 
     def empty_below(self) -> None:
         (self.below / "ballast").unlink()
+
+    def _devices(self) -> str:
+        """Return the loop devices that have its blocks."""
+        line = ["losetup", "--noheadings", "--associated", str(self.below / "disk")]
+        return subprocess.run(line, check=True, capture_output=True, text=True).stdout
 
     def _mount(self) -> None:
         _run("mount", "-o", "loop,errors=continue", self.below / "disk", self.mount)

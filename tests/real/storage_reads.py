@@ -12,7 +12,8 @@ from pathlib import Path
 from everstep_cli.client.admin import AdminError, list_nodes
 from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
-from real.hanging_storage import NAME, SOURCE, Storage, hanging_storage
+from real.fuse_mount import SOURCE
+from real.hanging_storage import NAME, Storage, hanging_storage
 
 _SCRIPT = Path(__file__).with_name("reading_ddp.py")
 _NODES = ("node-1", "node-2")

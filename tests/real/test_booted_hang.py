@@ -12,17 +12,17 @@ from dataclasses import dataclass
 
 import pytest
 
+from fakes.waits import wait_until
 from real.booted_box import NEEDS, REPOSITORY, Box, can_boot
 from real.booted_fleet import PYTHON
 from real.booted_pair import HOME, Pair, booted_pair
-from real.daemons import eventually
 from real.sandbox import denies_containers
 
 pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(600),
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),
@@ -108,13 +108,13 @@ def test_a_stopped_rank_of_an_unchanged_script_is_judged_and_its_job_trains_on(
     last = pair.boxes[_JOBS[job].members[-1]]
     # So many that the launchers have learned how long nothing may happen: where no rank prints its
     # steps, as on the second node of a job, that takes 40 looks at its collectives.
-    eventually(lambda: _steps(pair, job) > 400 or None, _PATIENCE_S, "no 400 steps")
+    wait_until(lambda: _steps(pair, job) > 400, _PATIENCE_S, "no 400 steps")
     *_, rank = _ranks(last, job)
     before, stopped_ns = _steps(pair, job), time.time_ns()
     last.run("kill", "-STOP", rank)
-    eventually(lambda: _group(last, job, 2) or None, _PATIENCE_S, "no second generation")
+    wait_until(lambda: _group(last, job, 2), _PATIENCE_S, "no second generation")
     # It begins at step 0 again: a script that saves nothing.
-    eventually(lambda: _steps(pair, job) > before + 20 or None, _PATIENCE_S, "no new step")
+    wait_until(lambda: _steps(pair, job) > before + 20, _PATIENCE_S, "no new step")
     judged_s = _judged_s(pair, job, stopped_ns)
     with capsys.disabled():
         print(f"\n{job}: judged {judged_s:.1f} s after its rank was stopped")

@@ -7,15 +7,15 @@ from functools import partial
 
 import pytest
 
+from fakes.waits import wait_until
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot
 from real.booted_fleet import PYTHON, install_fleet
-from real.daemons import eventually
 from real.sandbox import denies_containers
 
 pytestmark = [
     pytest.mark.long,
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),
@@ -58,7 +58,7 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
         (folder / "ours.conf").write_text(_OURS)
         started.run("systemctl", "daemon-reload")
         for daemon in ("controller", "agent"):
-            eventually(partial(_active, started, f"everstep-{daemon}.service"), 120.0)
+            wait_until(partial(_active, started, f"everstep-{daemon}.service"), 120.0)
         try:
             yield started
         finally:
@@ -67,20 +67,20 @@ def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
 
 def test_a_job_of_a_user_is_a_service_that_survives_its_ranks_and_its_launcher(box: Box) -> None:
     box.run("systemctl", "start", _UNIT)
-    eventually(lambda: _step(box) > 5 or None, 120.0)
+    wait_until(lambda: _step(box) > 5, 120.0)
     # Each generation has a control group of its own, for systemd has delegated the service's.
-    (rank,) = eventually(lambda: _generation(box, 1) or None, 120.0)
+    (rank,) = wait_until(lambda: _generation(box, 1), 120.0)
     assert box.run("stat", "-c", "%u", f"/proc/{rank}") == str(_USER)
     safe = _step(box)
     box.run("kill", "-KILL", rank)
-    eventually(lambda: _generation(box, 2) or None, 120.0)
-    eventually(lambda: _restored(box) >= safe - 5 or None, 120.0)
+    wait_until(lambda: _generation(box, 2), 120.0)
+    wait_until(lambda: _restored(box) >= safe - 5, 120.0)
 
     launcher = box.show(_UNIT, "MainPID")
     box.run("kill", "-KILL", launcher)
-    eventually(lambda: box.show(_UNIT, "NRestarts") == "1" or None, 120.0)
+    wait_until(lambda: box.show(_UNIT, "NRestarts") == "1", 120.0)
     safe = _step(box)
-    eventually(lambda: _step(box) > safe + 5 or None, 120.0)
+    wait_until(lambda: _step(box) > safe + 5, 120.0)
 
     box.run("systemctl", "stop", _UNIT)
     # Not "failed", which any other code than 0 and 143 would be.
@@ -91,14 +91,14 @@ def test_a_job_of_a_user_is_a_service_that_survives_its_ranks_and_its_launcher(b
     stopped = _step(box)
     box.run("systemctl", "start", _UNIT)
     # What the agent kept in its memory: the job has no storage.
-    eventually(lambda: _restored(box) >= stopped - 5 or None, 120.0)
-    eventually(lambda: _step(box) > stopped + 5 or None, 120.0)
+    wait_until(lambda: _restored(box) >= stopped - 5, 120.0)
+    wait_until(lambda: _step(box) > stopped + 5, 120.0)
     box.run("systemctl", "stop", _UNIT)
 
 
 def test_the_shipped_units_show_users_the_socket_and_nothing_else(box: Box) -> None:
     socket = "/run/everstep-agent/agent.sock"
-    eventually(lambda: box.run("stat", "-c", "%a", socket, check=False) == "666" or None, 120.0)
+    wait_until(lambda: box.run("stat", "-c", "%a", socket, check=False) == "666", 120.0)
     folder = box.run("stat", "-c", "%a %U", "/run/everstep-agent")
     assert folder == "755 everstep-agent"
     for path in _PRIVATE:
@@ -116,8 +116,8 @@ def test_the_unit_of_a_job_is_one_that_systemd_understands(box: Box) -> None:
     assert not box.run("systemd-analyze", "verify", f"/etc/systemd/system/{_UNIT}")
 
 
-def _active(box: Box, unit: str) -> bool | None:
-    return box.show(unit, "ActiveState") == "active" or None
+def _active(box: Box, unit: str) -> bool:
+    return box.show(unit, "ActiveState") == "active"
 
 
 def _step(box: Box) -> int:

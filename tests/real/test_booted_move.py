@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from fakes.waits import wait_until
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot
 from real.booted_fleet import PYTHON, install_daemons
-from real.daemons import eventually
 from real.sandbox import denies_containers
 
 pytestmark = [
     pytest.mark.real,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot() or shutil.which("openssl") is None,
         reason=f"needs root, openssl and {', '.join(NEEDS)} (apt: systemd-container dbus)",
@@ -145,7 +145,7 @@ def _connected(box: Box, wanted: Sequence[str] = _NODES) -> bool | None:
     except (AssertionError, ValueError):
         return None
     there = {node["node"] for node in nodes if node["connected"]}
-    return there == {*wanted} or None
+    return there == {*wanted}
 
 
 def _step(box: Box) -> int:
@@ -158,7 +158,7 @@ def _train(box: Box) -> None:
     options += ["--socket", "/run/everstep-agent/agent.sock"]
     run = (*_EVERSTEP, "run", *options, "--", PYTHON, *_TRAIN.split())
     box.run("systemd-run", "--unit=job", *run)
-    eventually(lambda: _step(box) > _STEPS_AFTER or None, _PATIENCE_S)
+    wait_until(lambda: _step(box) > _STEPS_AFTER, _PATIENCE_S)
 
 
 def _accounted_s(box: Box) -> float:
@@ -170,9 +170,9 @@ def test_a_controller_that_is_moved_by_the_page_goes_on_with_its_job_and_its_tim
     boxes: Sequence[Box],
 ) -> None:
     old, new = boxes
-    eventually(partial(_connected, new), _PATIENCE_S)
+    wait_until(partial(_connected, new), _PATIENCE_S)
     _train(new)
-    eventually(lambda: "running" in _everstep(new, "jobs") or None, _PATIENCE_S)
+    wait_until(lambda: "running" in _everstep(new, "jobs"), _PATIENCE_S)
     before, began_s = json.loads(_everstep(new, "version", "--json")), time.monotonic()
     accounted_s = _accounted_s(new)
 
@@ -189,12 +189,12 @@ def test_a_controller_that_is_moved_by_the_page_goes_on_with_its_job_and_its_tim
     for box in boxes:
         _point(box, _ADDRESSES[1])
 
-    eventually(partial(_connected, new), _PATIENCE_S)
+    wait_until(partial(_connected, new), _PATIENCE_S)
     passed_s = time.monotonic() - began_s
     after = json.loads(_everstep(new, "version", "--json"))
     print(before, after)
     reached = _step(new)
-    eventually(lambda: _step(new) > reached + _STEPS_AFTER or None, _PATIENCE_S)
+    wait_until(lambda: _step(new) > reached + _STEPS_AFTER, _PATIENCE_S)
     (job,) = json.loads(_everstep(new, "jobs", "--json"))["jobs"]
     assert (job["generation"], job["state"]) == (1, "running")
     passed_s = time.monotonic() - began_s
@@ -222,7 +222,7 @@ def _run_until_said(box: Box, command: str, word: str, log: Path) -> None:
             entered, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
     try:
-        eventually(lambda: word in log.read_text() or None, _PATIENCE_S, f"without {word}")
+        wait_until(lambda: word in log.read_text(), _PATIENCE_S, f"without {word}")
     finally:
         print(log.read_text()[-4000:])
         os.killpg(process.pid, signal.SIGINT)
@@ -233,15 +233,15 @@ def test_a_controller_whose_machine_is_gone_goes_on_from_its_backup_by_the_page(
     boxes: Sequence[Box], tmp_path: Path
 ) -> None:
     old, new = boxes
-    eventually(partial(_connected, new), _PATIENCE_S)
+    wait_until(partial(_connected, new), _PATIENCE_S)
     _train(new)
-    eventually(lambda: "running" in _everstep(new, "jobs") or None, _PATIENCE_S)
+    wait_until(lambda: "running" in _everstep(new, "jobs"), _PATIENCE_S)
     before = json.loads(_everstep(new, "version", "--json"))
     back_up, _ = _commands("Backing up and moving the controller", _BACKING_UP)
     old.run("sh", "-e", "-c", back_up)
     # The backup is older than what agents have seen: its controller would act on nothing.
     old.run("systemctl", "restart", "everstep-controller")
-    eventually(partial(_connected, new), _PATIENCE_S)
+    wait_until(partial(_connected, new), _PATIENCE_S)
     known = json.loads(_everstep(new, "version", "--json"))
     old.run("ip", "link", "set", "eth9", "down")
 
@@ -251,16 +251,16 @@ def test_a_controller_whose_machine_is_gone_goes_on_from_its_backup_by_the_page(
     new.run("sh", "-e", "-c", place)
     _point(new, _ADDRESSES[1])
     _run_until_said(new, recover, "RecoveryOver", tmp_path / "recover.log")
-    eventually(lambda: not _recovering(new) or None, _PATIENCE_S, "without its end")
+    wait_until(lambda: not _recovering(new), _PATIENCE_S, "without its end")
     new.run("sh", "-e", "-c", start)
 
-    eventually(partial(_connected, new, _NODES[1:]), _PATIENCE_S)
+    wait_until(partial(_connected, new, _NODES[1:]), _PATIENCE_S)
     after = json.loads(_everstep(new, "version", "--json"))
     print(before, known, after)
     assert after["controller"]["cluster_id"] == before["controller"]["cluster_id"]
     assert int(after["controller"]["term"]) > int(known["controller"]["term"])
     reached = _step(new)
-    eventually(lambda: _step(new) > reached + _STEPS_AFTER or None, _PATIENCE_S)
+    wait_until(lambda: _step(new) > reached + _STEPS_AFTER, _PATIENCE_S)
     (job,) = json.loads(_everstep(new, "jobs", "--json"))["jobs"]
     assert (job["generation"], job["state"]) == (1, "running")
     assert not list((new.root / "root").glob("everstep-*"))

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from fakes.waits import wait_until
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot
 from real.booted_fleet import PYTHON, install_fleet
-from real.daemons import eventually
 from real.sandbox import denies_containers
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),
@@ -86,7 +86,7 @@ def _install_agents(box: Box) -> None:
     units = ("everstep-controller", *_NODES.values())
     box.run("systemctl", "start", "--no-block", *units)
     for unit in units:
-        eventually(partial(_active, box, unit), _PATIENCE_S)
+        wait_until(partial(_active, box, unit), _PATIENCE_S)
 
 
 def _launch(box: Box) -> None:
@@ -98,13 +98,13 @@ def _launch(box: Box) -> None:
     os.chown(home, _ALICE, _ALICE)
     (home / "train.sh").write_text(_TRAIN)
     for name, unit in _NODES.items():
-        eventually(partial(_listens, box, unit), _PATIENCE_S)
+        wait_until(partial(_listens, box, unit), _PATIENCE_S)
         user = ("--uid=alice", f"--property=WorkingDirectory=/{_HOME}")
         options = ["--job", "pair", "--nnodes", "2", "--nproc-per-node", "1"]
         options += ["--token-file", f"/{_HOME}/token", "--socket", f"/run/{unit}/agent.sock"]
         run = (*_EVERSTEP, "run", *options, "--", "sh", f"/{_HOME}/train.sh")
         box.run("systemd-run", f"--unit=job-{name}", *user, *run)
-    eventually(lambda: _step(box) > _STEPS_AFTER or None, _PATIENCE_S)
+    wait_until(lambda: _step(box) > _STEPS_AFTER, _PATIENCE_S)
 
 
 @pytest.mark.parametrize("times", _TIMES)
@@ -174,14 +174,14 @@ def _goes_on(box: Box, restart: Callable[[], object], unit: str) -> None:
     before = box.show(unit, "MainPID")
     restart()
 
-    def restarted() -> bool | None:
+    def restarted() -> bool:
         other = box.show(unit, "MainPID") not in (before, "0")
-        return (other and _active(box, unit)) or None
+        return other and _active(box, unit)
 
-    eventually(restarted, _PATIENCE_S)
+    wait_until(restarted, _PATIENCE_S)
     reached = _step(box)
-    eventually(lambda: _step(box) > reached + _STEPS_AFTER or None, _PATIENCE_S)
-    eventually(lambda: _connected(box) or None, _PATIENCE_S)
+    wait_until(lambda: _step(box) > reached + _STEPS_AFTER, _PATIENCE_S)
+    wait_until(lambda: _connected(box), _PATIENCE_S)
     assert [path.stem for path in _losses(box)] == ["1"]
     (job,) = json.loads(_everstep(box, "jobs", "--json"))["jobs"]
     assert (job["generation"], job["state"]) == (1, "running")
@@ -189,13 +189,13 @@ def _goes_on(box: Box, restart: Callable[[], object], unit: str) -> None:
     assert "NodeLost" not in said
 
 
-def _active(box: Box, unit: str) -> bool | None:
-    return box.show(unit, "ActiveState") == "active" or None
+def _active(box: Box, unit: str) -> bool:
+    return box.show(unit, "ActiveState") == "active"
 
 
-def _listens(box: Box, unit: str) -> bool | None:
+def _listens(box: Box, unit: str) -> bool:
     told = box.run("sh", "-c", f"test -S /run/{unit}/agent.sock && echo yes", check=False)
-    return bool(told) or None
+    return bool(told)
 
 
 def _connected(box: Box) -> bool:

@@ -9,14 +9,14 @@ import pytest
 
 from everstep_agent.storage.backends.folder import FolderBackend
 from everstep_agent.storage.worker.step_listing import list_steps
+from fakes.waits import wait_until
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot
 from real.booted_fleet import PYTHON, install_fleet
-from real.daemons import eventually
 from real.sandbox import denies_containers
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),
@@ -67,7 +67,7 @@ def _train(box: Box, steps: int) -> str:
 def test_a_users_job_is_stored_by_the_confined_agent_and_goes_on_from_there(box: Box) -> None:
     home = box.root / _PLACE
     try:
-        eventually(lambda: (_active(box, "controller") and _active(box, "agent")) or None, 60.0)
+        wait_until(lambda: _active(box, "controller") and _active(box, "agent"), 60.0)
         _train(box, 40)
         latest = _latest(home)
         _train(box, 60)
@@ -83,7 +83,7 @@ def test_without_the_drop_in_a_job_trains_and_says_that_nothing_is_stored(
 ) -> None:
     box = box_without_drop_in
     try:
-        eventually(lambda: (_active(box, "controller") and _active(box, "agent")) or None, 60.0)
+        wait_until(lambda: _active(box, "controller") and _active(box, "agent"), 60.0)
         said = _train(box, 20)
     finally:
         print(box.run("journalctl", "--no-pager", "--lines=80", check=False))

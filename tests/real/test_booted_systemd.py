@@ -10,13 +10,13 @@ import pytest
 from everstep_agent.detectors.host.services import ServicesReading, UnitReading
 from everstep_agent.probes.machine.services import ServicesProbe
 from everstep_agent.probes.machine.system_bus import SystemBus
+from fakes.waits import wait_until
 from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot, enable, program
-from real.daemons import eventually
 from real.sandbox import denies_containers
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
+    pytest.mark.xdist_group("booted machines"),
     pytest.mark.skipif(
         not can_boot(), reason=f"needs root and {', '.join(NEEDS)} (apt: systemd-container dbus)"
     ),
@@ -69,12 +69,12 @@ def _told(reading: ServicesReading) -> dict[str, UnitReading]:
 def test_units_are_told_as_systemd_knows_them(probe: ServicesProbe) -> None:
     told: dict[str, UnitReading] = {}
 
-    def settled() -> dict[str, UnitReading] | None:
+    def settled() -> bool:
         # A unit that is not installed is asked for once a minute.
         told.update(_told(probe.read()))
-        return told if told["broken"].active == "failed" else None
+        return told["broken"].active == "failed"
 
-    eventually(settled)
+    wait_until(settled)
     steady = UnitReading(name="steady.service", restarts=0)
     assert told["steady"] == steady
     assert told["nothing"].load == "not-found"
@@ -88,7 +88,7 @@ def test_automatic_restarts_are_counted(probe: ServicesProbe) -> None:
         return _told(probe.read())["flapping"].restarts or 0
 
     before = restarts()
-    assert eventually(lambda: restarts() >= before + 3 or None)
+    wait_until(lambda: restarts() >= before + 3)
 
 
 def test_a_service_that_dies_is_told_at_once(box: Box, probe: ServicesProbe) -> None:
@@ -100,7 +100,7 @@ def test_a_service_that_dies_is_told_at_once(box: Box, probe: ServicesProbe) -> 
         # Only it: what is left of its group may be gone while systemd looks at that.
         box.run("systemctl", "kill", "--kill-who=main", "--signal=KILL", "steady.service")
         assert select.select([signals], [], [], 30.0)[0], "systemd said nothing"
-        assert eventually(lambda: _told(alone.read())["steady"].active == "failed" or None)
+        wait_until(lambda: _told(alone.read())["steady"].active == "failed")
     bus.close()
 
 
@@ -145,22 +145,21 @@ def test_a_shipped_unit_becomes_ready_and_comes_back_when_it_is_killed(
         return pid if pid not in (None, first) else None
 
     try:
-        first = eventually(running, 60.0)
+        first = wait_until(running, 60.0)
         restarts = int(fleet.show(unit, "NRestarts"))
         fleet.run("kill", "-KILL", first)
-        eventually(replaced, 60.0)
+        wait_until(replaced, 60.0)
         assert int(fleet.show(unit, "NRestarts")) == restarts + 1
     finally:
         print(fleet.run("journalctl", "--no-pager", "--lines=50", f"--unit={unit}", check=False))
 
 
 def test_the_shipped_agent_reaches_the_shipped_controller(fleet: Box) -> None:
-    def connected() -> str | None:
-        told = fleet.run("/opt/ask", check=False)
-        return told if "everstep_agent_controller_connected 1.0" in told else None
+    def connected() -> bool:
+        return "everstep_agent_controller_connected 1.0" in fleet.run("/opt/ask", check=False)
 
     try:
-        assert eventually(connected, 60.0)
+        wait_until(connected, 60.0)
     finally:
         print(fleet.run("ls", "-l", "/run/everstep-controller", check=False))
         print(fleet.run("journalctl", "--no-pager", "--lines=50", check=False))
@@ -171,5 +170,5 @@ def test_the_confined_agent_may_ask_for_what_it_must_know(fleet: Box) -> None:
         told = fleet.run("/opt/ask", check=False)
         return told if "everstep_node_clock_max_error_seconds" in told else None
 
-    told = eventually(page, 60.0)
+    told = wait_until(page, 60.0)
     assert "everstep_node_service_active" in told

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from everstep_cli.demo import reaper
-from real.daemons import eventually
+from fakes.waits import wait_until
 from real.sandbox import denied, denies_interfaces
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -49,7 +49,7 @@ def test_a_job_ends_as_if_nothing_had_been_though_a_node_was_cut_off(
     assert done.returncode == 0, done.stdout + done.stderr
     assert "recovered" in done.stdout
     # Namespaces end with the last process in them.
-    eventually(lambda: None if _left(str(tmp_path)) else True)
+    wait_until(lambda: None if _left(str(tmp_path)) else True)
 
 
 def _left(mark: str) -> list[int]:

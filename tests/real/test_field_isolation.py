@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from fakes.waits import wait_until
 from field.machines.machine import remove_groups
-from real.daemons import eventually
 from real.sandbox import denied
 
 _DENIED = denied("mount -t tmpfs tmpfs /mnt") if os.geteuid() == 0 else "needs root"
@@ -113,7 +113,7 @@ def test_what_asks_is_killed_and_the_program_with_it(folder: Path) -> None:
         _await_line(process, "under way")
         process.kill()
         process.wait()
-        eventually(lambda: not _processes(folder) or None, 30.0, "a process is left")
+        wait_until(lambda: not _processes(folder), 30.0, "a process is left")
 
 
 @contextlib.contextmanager
@@ -122,7 +122,7 @@ def _frozen(folder: Path) -> Iterator[None]:
     machine = _FREEZER / folder.name / "m1"
     if (_FREEZER / "cgroup.procs").exists():
         machine.mkdir(parents=True)
-        daemon = eventually(lambda: _daemon(folder), 10.0, "no daemon")
+        daemon = wait_until(lambda: _daemon(folder), 10.0, "no daemon")
         (machine / "cgroup.procs").write_text(str(daemon))
         (machine / "freezer.state").write_text("FROZEN")
     try:

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,18 +10,18 @@ import pytest
 from everstep_agent.detectors.host.mounts import MountReading
 from everstep_agent.probes.machine.network_mounts import NetworkMounts
 from everstep_agent.probes.machine.storage import StorageProbe
+from fakes.waits import eventually
+from real.fuse_mount import fuse_mount
 from real.sandbox import denies_fuse
 
 _DEVICE = Path("/dev/fuse")
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(
         os.geteuid() != 0 or not _DEVICE.exists(), reason="needs root and the kernel's FUSE"
     ),
     pytest.mark.skipif(bool(denies_fuse()), reason=denies_fuse()),
 ]
-_PATIENCE_S = 20.0
 
 
 @pytest.fixture
@@ -30,15 +29,8 @@ def hanging(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     """Mount it; yield where, and the descriptor whose closing ends every wait."""
     mount = tmp_path / "dataset"
     mount.mkdir()
-    device = os.open(_DEVICE, os.O_RDWR)
-    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,subtype=filer"
-    command = ["mount", "--internal-only", "-t", "fuse", "-o", options, "filer:/export", str(mount)]
-    subprocess.run(command, check=True, pass_fds=[device])
-    try:
+    with fuse_mount(mount) as device:
         yield mount, device
-    finally:
-        os.close(device)
-        subprocess.run(["umount", "--lazy", mount], check=True)
 
 
 def test_a_mount_that_hangs_in_the_kernel_is_told_and_nothing_else_waits(
@@ -63,9 +55,10 @@ def test_a_mount_that_hangs_in_the_kernel_is_told_and_nothing_else_waits(
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, device)
         os.close(nothing)
-        async with asyncio.timeout(_PATIENCE_S):
-            while not (error := (await look()).error):  # noqa: ASYNC110 - only a look tells
-                await asyncio.sleep(0.05)
-        assert "not connected" in error
+
+        async def error() -> str:
+            return (await look()).error
+
+        assert "not connected" in await eventually(error)
 
     asyncio.run(scenario())

@@ -11,12 +11,12 @@ import pytest
 from everstep_agent.jobs.job.context import Environment
 from everstep_agent.vault.memory.gauges import HugePagePool
 from everstep_agent.vault.memory.pages import HugePages
-from everstep_common.trainer_messages import Refused, Reserve
+from everstep_common.rank_messages import Refused, Reserve
 from everstep_proto.generated import fleet_pb2
 from integration.vault_world import Kept, Node, lived, running, settings, training
 
 # The pool is the machine's.
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("mounts")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("huge pages")]
 _POOL = Path("/proc/sys/vm/nr_hugepages")
 _MIB = 1 << 20
 # Three slots of two ranks' worth, and the replicas.

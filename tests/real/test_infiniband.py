@@ -11,7 +11,7 @@ from everstep_agent.detectors.links.infiniband_rules import REGISTERS
 from everstep_agent.detectors.links.reading import LinkReading
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_agent.probes.links.infiniband import InfinibandProbe
-from real.daemons import eventually
+from fakes.waits import wait_until
 from real.ibsim import Fabric, missing
 from unit.agent.link_time import Timeline
 
@@ -58,7 +58,7 @@ def _wait_for(fabric: Fabric, node: str, *, up: bool) -> LinkReading:
         port = _port(fabric, node)
         return port if port.up is up else None
 
-    return eventually(read)
+    return wait_until(read)
 
 
 def test_the_state_of_a_port_is_read_as_the_subnet_manager_set_it(fabric: Fabric) -> None:
@@ -89,10 +89,10 @@ def test_registers_end_where_we_say_that_they_do(fabric: Fabric) -> None:
     for name in _NAMES:
         _set(fabric, name, _BEYOND)
     largest = {name: REGISTERS[name].largest for name in _NAMES.values()}
-    eventually(lambda: dict(_read(fabric).values) == largest or None)
+    wait_until(lambda: dict(_read(fabric).values) == largest)
     for name in _NAMES:
         _set(fabric, name, 0)
-    eventually(lambda: not any(_read(fabric).values.values()) or None)
+    wait_until(lambda: not any(_read(fabric).values.values()))
 
 
 def test_errors_of_the_fabric_are_found(fabric: Fabric) -> None:
@@ -104,8 +104,8 @@ def test_errors_of_the_fabric_are_found(fabric: Fabric) -> None:
     look()
     _set(fabric, "SymbolErrorCounter", 200)
     _set(fabric, "LocalLinkIntegrityErrors", 15)
-    eventually(lambda: _read(fabric).values["local_link_integrity_errors"] == 15 or None)
+    wait_until(lambda: _read(fabric).values["local_link_integrity_errors"] == 15)
     assert set(look()) == {"+IbSymbolErrorsPerHour", "+IbLinkIntegrity", "+LinkCounterSaturated"}
     _set(fabric, "LocalLinkIntegrityErrors", 0)
-    eventually(lambda: _read(fabric).values["local_link_integrity_errors"] == 0 or None)
+    wait_until(lambda: _read(fabric).values["local_link_integrity_errors"] == 0)
     assert "-LinkCounterSaturated" in look()

@@ -16,7 +16,6 @@ _SCRIPT = Path(__file__).with_name("link_namespace.py")
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(os.geteuid() != 0, reason="a network namespace needs root"),
     pytest.mark.skipif(shutil.which("ip") is None, reason="ip is not installed (apt: iproute2)"),
     pytest.mark.skipif(bool(denies_interfaces()), reason=denies_interfaces()),

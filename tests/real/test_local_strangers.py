@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 import tempfile
-import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from everstep_proto.local.secret import read_secret
 from fakes.controllers import ControllerProcess, environment, start_controller
 from fakes.local_secret import SECRET_FILE
 from fakes.ports import reserved_port
+from fakes.waits import wait_until
 from real.ordinary_user import User, import_path, missing, python_for_all
 
 pytestmark = [
@@ -28,7 +28,6 @@ pytestmark = [
 NOBODY = User(65534, 65534)
 _MEMBER = 54340
 _PROGRAM = Path(__file__).with_name("stranger.py")
-_PATIENCE_S = 40.0
 
 
 def _line(user: User, *arguments: str) -> list[str]:
@@ -150,7 +149,7 @@ def test_a_false_controller_on_the_port_is_told_nothing_and_orders_nothing(folde
     with reserved_port() as port, _false_controller(port) as told:
         address = f"127.0.0.1:{port}"
         with agent(folder, f'controller = "{address}"\nsecret_file = "{SECRET_FILE}"\n') as log:
-            _until(lambda: "belongs to nobody" in log.read_text())
+            wait_until(lambda: "belongs to nobody" in log.read_text())
             refused = everstep(
                 User(0, 0), "nodes", "--controller", address, "--secret-file", str(SECRET_FILE)
             )
@@ -169,9 +168,9 @@ def test_the_controller_is_found_again_once_the_false_one_is_gone(folder: Path) 
         keys = f'controller = "127.0.0.1:{port}"\nsecret_file = "{SECRET_FILE}"\n'
         with agent(folder, keys) as log:
             with _false_controller(port):
-                _until(lambda: "belongs to nobody" in log.read_text())
+                wait_until(lambda: "belongs to nobody" in log.read_text())
             with started(folder, port) as running:
-                _until(lambda: _metric(running, "everstep_controller_streams") == 1)
+                wait_until(lambda: _metric(running, "everstep_controller_streams") == 1)
 
 
 def test_a_socket_in_a_folder_of_a_stranger_is_not_connected_to(folder: Path) -> None:
@@ -182,12 +181,12 @@ def test_a_socket_in_a_folder_of_a_stranger_is_not_connected_to(folder: Path) ->
     with subprocess.Popen(
         _line(NOBODY, "-c", code), env=_ENVIRON, stdout=subprocess.PIPE, text=True
     ) as stranger:
-        _until((folder / "c" / "s").exists)
+        wait_until((folder / "c" / "s").exists)
         refused = everstep(User(0, 0), "nodes", "--controller", f"unix:{folder}/c/s")
         assert refused.returncode == 1
         assert f"{folder}/c belongs to nobody" in refused.stderr
         with agent(folder, f'controller = "unix:{folder}/c/s"\n') as log:
-            _until(lambda: f"{folder}/c belongs to nobody" in log.read_text())
+            wait_until(lambda: f"{folder}/c belongs to nobody" in log.read_text())
         assert stranger.poll() is None
         stranger.kill()
         assert stranger.communicate()[0] == ""
@@ -213,7 +212,9 @@ def socket_controller(folder: Path, address: str) -> Iterator[None]:
     with log.open("w") as sink:
         process = subprocess.Popen(_controller(folder, address), env=environment(), stderr=sink)
     try:
-        _until(lambda: f"listening at {address}" in log.read_text() or process.poll() is not None)
+        wait_until(
+            lambda: f"listening at {address}" in log.read_text() or process.poll() is not None
+        )
         assert process.poll() is None, log.read_text()
         yield
     finally:
@@ -277,18 +278,11 @@ def _false_controller(port: int) -> Iterator[Callable[[], list[list[str]]]]:
             return [json.loads(line) for line in text.splitlines()]
 
         try:
-            _until(lambda: bool(heard()))
+            wait_until(lambda: bool(heard()))
             yield lambda: heard()[1:]
         finally:
             process.kill()
             process.wait()
-
-
-def _until(so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_S
-    while not so():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _metrics(running: ControllerProcess) -> str:

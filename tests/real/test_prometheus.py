@@ -9,8 +9,9 @@ from urllib.parse import quote
 
 import pytest
 
+from fakes.waits import wait_until
 from integration.test_agent_metrics import metrics_page
-from real.daemons import eventually, fetch, fleet, free_port, running
+from real.daemons import fetch, fleet, free_port, running
 
 pytestmark = [
     pytest.mark.real,
@@ -24,7 +25,7 @@ pytestmark = [
 def targets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     with fleet(tmp_path_factory.mktemp("fleet")) as addresses:
         for address in addresses.values():
-            eventually(lambda address=address: fetch(f"http://{address}/metrics"))  # type: ignore[misc]
+            wait_until(lambda address=address: fetch(f"http://{address}/metrics"))  # type: ignore[misc]
         yield addresses
 
 
@@ -71,10 +72,10 @@ def test_prometheus_scrapes_agent_and_controller(targets: dict[str, str], tmp_pa
     ]
     with running(server, tmp_path / "prometheus.log"):
         for job in targets:
-            up = eventually(lambda job=job: _value(port, f'up{{job="{job}"}} == 1'))  # type: ignore[misc]
+            up = wait_until(lambda job=job: _value(port, f'up{{job="{job}"}} == 1'))  # type: ignore[misc]
             assert up == 1
             series = f'count({{job="{job}",__name__=~"everstep_.*"}})'
-            assert eventually(lambda series=series: _value(port, series)) > 5  # type: ignore[misc]
+            assert wait_until(lambda series=series: _value(port, series)) > 5  # type: ignore[misc]
 
 
 def _value(port: int, query: str) -> float | None:

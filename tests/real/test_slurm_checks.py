@@ -41,6 +41,13 @@ _PROLOG = (
     "PrologFlags=Alloc",
     "SchedulerParameters=batch_sched_delay=1,sched_interval=2,bf_interval=2,nohold_on_prolog_fail",
 )
+_DRIVER = """\
+[drivers]
+read_interval_s = 1.0
+[drivers.slurm]
+enabled = true
+conf_file = "{folder}/slurm/slurm.conf"
+"""
 _HEALTH = ("HealthCheckProgram={folder}/health", "HealthCheckInterval=2")
 
 
@@ -82,6 +89,33 @@ def test_a_node_whose_prolog_fails_is_drained_and_the_job_runs_elsewhere() -> No
         assert sorted(context.job("digits-1").members) == ["node2", "node3"]
         assert "Prolog error" in _reason(context.slurm, "node1")
         assert sorted(context.fleet.losses()) == list(range(60))
+
+
+@pytest.mark.timeout(300)
+def test_a_prolog_and_the_slurm_driver_agree_on_a_node() -> None:
+    with running_site(3, _USER, _PROLOG) as context:
+        fleet, folder = context.fleet, context.fleet.folder
+        _install(folder / "prolog", _check(folder))
+        fleet.end_controller()
+        fleet.core_lines = tuple(_DRIVER.format(folder=folder).splitlines())
+        fleet.start_controller()
+        fleet.until("healthy nodes", TIMEOUT_S, fleet.healthy)
+        _break(context, "node1")
+        fleet.until("drained", TIMEOUT_S, lambda: context.slurm.states()["node1"] == "drained")
+        reason = _reason(context.slurm, "node1")
+        assert reason.startswith("everstep: ")
+        line = shlex.join(context.step("--nnodes", "2", steps=60))
+        log = context.batch("digits", line, "-N2")
+        success = "job digits-1 succeeded"
+        fleet.until("the end", TIMEOUT_S, lambda: _text(log).count(success) == 2)
+        # The prolog was never asked there, and drained no other node.
+        assert _reason(context.slurm, "node1") == reason
+        assert sorted(context.job("digits-1").members) == ["node2", "node3"]
+        fleet.until(
+            "idle nodes",
+            TIMEOUT_S,
+            lambda: set(context.slurm.states().values()) == {"drained", "idle"},
+        )
 
 
 @pytest.mark.timeout(300)

@@ -1,5 +1,6 @@
 """A disk that breaks under a job's storage: said, survived, and used again when it is repaired."""
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,6 @@ from real.small_disk import SmallDisk, denies_disks, small_disk
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(bool(denies_disks()), reason=denies_disks()),
 ]
 _SIZE = 600_000
@@ -83,7 +83,7 @@ async def test_a_disk_that_breaks_stops_nothing_and_is_used_again_when_it_is_rep
             judged = _judged(node)
             assert isinstance(judged, Faulty)
             assert sentence in str(judged.finding.evidence)
-            end(disk)
+            await asyncio.to_thread(end, disk)
             await _store(node, rank, _LAST)
             assert isinstance(_judged(node), Healthy)
             assert latest(disk.mount) == (1, 1, _LAST)

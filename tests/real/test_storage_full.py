@@ -17,7 +17,6 @@ from real.sandbox import denied
 _DENIED = denied("mount -t tmpfs -o size=1m tmpfs /mnt") if os.geteuid() == 0 else "needs root"
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(bool(_DENIED), reason=_DENIED),
 ]
 _ROOT = Path(__file__).resolve().parents[2]

@@ -20,13 +20,15 @@ from everstep_agent.storage.worker.rank_files import describe_file, write_copy
 from everstep_agent.storage.worker_pool import StorageWorkerPool
 from everstep_agent.storage.worker_process import JobUser, StorageError
 from everstep_agent.vault.snapshots.hashing import hash_bytes
-from everstep_common.trainer_messages import Entry
-from integration.vault_world import TIMEOUT_S, lived
+from everstep_common.rank_messages import Entry
+from fakes.waits import eventually
+from integration.vault_world import lived
+from real.fuse_mount import fuse_mount
 from real.sandbox import denied, denies_fuse
 
 _DEVICE = Path("/dev/fuse")
 _NO_TMPFS = denied("mount -t tmpfs -o size=1m tmpfs /mnt") if os.geteuid() == 0 else "needs root"
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("mounts")]
+pytestmark = pytest.mark.real
 needs_fuse = pytest.mark.skipif(
     os.geteuid() != 0 or not _DEVICE.exists() or bool(denies_fuse()),
     reason=denies_fuse() or "needs root and the kernel's FUSE",
@@ -38,15 +40,8 @@ def hanging(tmp_path: Path) -> Iterator[tuple[Path, int]]:
     """Mount one; yield where, and the descriptor whose closing ends every wait."""
     mount = tmp_path / "shared"
     mount.mkdir()
-    device = os.open(_DEVICE, os.O_RDWR)
-    options = f"fd={device},rootmode=40000,user_id=0,group_id=0,allow_other"
-    command = ["mount", "--internal-only", "-t", "fuse", "-o", options, "filer", str(mount)]
-    subprocess.run(command, check=True, pass_fds=[device])
-    try:
+    with fuse_mount(mount) as device:
         yield mount, device
-    finally:
-        os.close(device)
-        subprocess.run(["umount", "--lazy", mount], check=True)
 
 
 @needs_fuse
@@ -75,9 +70,7 @@ async def test_a_file_system_that_hangs_costs_processes_and_nothing_else(
     nothing = os.open(os.devnull, os.O_RDWR)
     os.dup2(nothing, device)
     os.close(nothing)
-    async with asyncio.timeout(TIMEOUT_S):
-        while workers.hung:  # noqa: ASYNC110 - the kernel rings no bell
-            await asyncio.sleep(0.05)
+    await eventually(lambda: not workers.hung)
     await workers.close()
 
 

@@ -1,6 +1,5 @@
 """A storage process that not even SIGKILL ends, and what goes on around it all the same."""
 
-import asyncio
 import os
 import signal
 from functools import partial
@@ -8,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import End, Notice, Start, Storage
+from everstep_common.launcher_messages import End, Notice, Start
+from everstep_common.reports import Storage
 from everstep_proto.generated import fleet_pb2
+from fakes.waits import eventually
 from integration.storage_world import storage_in, stored, storing
 from integration.vault_killed import killable
 from integration.vault_world import (
-    TIMEOUT_S,
     Node,
     launcher,
     lived,
@@ -27,7 +27,6 @@ from real.sandbox import denies_fuse
 
 pytestmark = [
     pytest.mark.real,
-    pytest.mark.xdist_group("mounts"),
     pytest.mark.skipif(os.geteuid() != 0, reason="needs root"),
     pytest.mark.skipif(bool(denies_fuse()), reason=denies_fuse()),
 ]
@@ -60,22 +59,15 @@ def _read(path: Path) -> str:
 
 async def _survives_its_kill(pid: int) -> None:
     """Wait until it is killed and does not end: until then its wait could be interrupted."""
-    async with asyncio.timeout(TIMEOUT_S):
-        while _state(pid) != "D":  # noqa: ASYNC110 - the kernel rings no bell
-            await asyncio.sleep(0.02)
+    await eventually(lambda: _state(pid) == "D")
 
 
 async def _hangs(parent: int) -> int:
-    async with asyncio.timeout(TIMEOUT_S):
-        while not (found := _stuck(parent)):  # noqa: ASYNC110 - the kernel rings no bell
-            await asyncio.sleep(0.02)
-    return found[0]
+    return (await eventually(lambda: _stuck(parent)))[0]
 
 
 async def _gone(pid: int) -> None:
-    async with asyncio.timeout(TIMEOUT_S):
-        while _state(pid):  # noqa: ASYNC110 - the kernel rings no bell
-            await asyncio.sleep(0.02)
+    await eventually(lambda: not _state(pid))
 
 
 def _committed(node: Node, step: int) -> bool:

@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 
@@ -31,6 +30,7 @@ from everstep_agent.storage.worker_process import JobUser, StorageRefusedError
 from everstep_agent.vault.memory.region import Region, allocate_region
 from everstep_agent.vault.snapshots.hashing import hash_region
 from fakes.ports import reserved_port
+from fakes.waits import wait_until
 from integration.storage_files import content, order, publication
 from integration.vault_world import TIMEOUT_S, lived
 
@@ -61,23 +61,12 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
         try:
             for name, value in values.items():
                 monkeypatch.setenv(name, value)
-            _until_open(port)
+            wait_until(lambda: socket.create_connection(("127.0.0.1", port), 1)).close()
             bucket.s3_client().create_bucket(Bucket="everstep-test")
             yield values
         finally:
             server.kill()
             server.wait()
-
-
-def _until_open(port: int) -> None:
-    end = time.monotonic() + 60
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), 1).close()
-            return
-        except OSError:
-            assert time.monotonic() < end
-            time.sleep(0.05)
 
 
 @asynccontextmanager

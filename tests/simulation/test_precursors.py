@@ -15,7 +15,7 @@ from everstep_common.reports.gpu_columns import HeldBy
 from everstep_controller.core import events
 from everstep_controller.core.model.node import AUTOMATION
 from everstep_controller.journal.codec import encode
-from everstep_controller.judge_runner import open_verdicts, works_of
+from everstep_controller.watches.judge_runner import open_verdicts, works_of
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.controller import fold
 from everstep_sim.fleet import JOB

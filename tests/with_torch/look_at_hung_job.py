@@ -15,7 +15,7 @@ from typing import Any
 _RANKS = 4
 _JOB = Path(__file__).with_name("hung_job.py")
 _EVERSTEP = [sys.executable, "-P", "-m", "everstep.entry"]
-# A look may come before the others have begun to wait.
+# A look may come before the others have begun to wait, or the culprit to hold them back.
 _LOOKS_MAX = 20
 # What a report says where the machine is too busy for a look.
 _LATE = "too long"
@@ -56,9 +56,15 @@ def look(name: str) -> list[Any]:
         waiting = [one for one in reports if any(group["pending"] for group in one["groups"])]
         late = [blind for one in reports for blind in one["blind"] if _LATE in blind["reason"]]
         readable = any(one["process"]["answers_ping"] is not None for one in reports)
-        if (len(waiting) >= _RANKS - 1 or not readable) and not late:
+        if (len(waiting) >= _RANKS - 1 or not readable) and not late and holds_back(reports[1]):
             break
     return reports
+
+
+def holds_back(report: dict[str, dict[str, list[str]]]) -> bool:
+    """Return whether a rank is where it holds the others back, as far as its stack can be read."""
+    stack = report["process"]["python_stack"]
+    return not stack or any(frame.endswith(" hold_back") for frame in stack)
 
 
 if __name__ == "__main__":

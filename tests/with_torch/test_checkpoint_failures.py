@@ -13,7 +13,7 @@ from torch.distributed.checkpoint.state_dict_saver import save
 import everstep
 from everstep.checkpoint import VaultWriter
 from everstep.copy_engine.views import StateError
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 from fakes.shard_store import ShardStore, StoreRun
 from integration.trainer_rank import environ
 from integration.vault_world import Node, launcher, lived, plan, running, settings

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import pytest
 from everstep.launch.inspection.rank_pages import Frontier, RankFacts, RankPages
 from everstep.rank import interpreter
 from everstep_common.clock import boot_ns
+from fakes.waits import wait_until
 
 pytestmark = pytest.mark.timeout(120)
 _SCRIPT = Path(__file__).with_name("frontier_rank.py")
@@ -36,11 +36,12 @@ def frontier(pages: RankPages) -> Frontier:
 
 def wait_for(pages: RankPages, told: Callable[[RankFacts], bool]) -> RankFacts:
     """Return what a rank tells once it is that."""
-    end_s = time.monotonic() + 60
-    while not told(facts := pages.read(0, boot_ns())):
-        assert time.monotonic() < end_s
-        time.sleep(0.02)
-    return facts
+
+    def facts() -> RankFacts | None:
+        read = pages.read(0, boot_ns())
+        return read if told(read) else None
+
+    return wait_until(facts)
 
 
 def test_it_begins_with_the_first_process_group_and_ends_with_the_process(tmp_path: Path) -> None:

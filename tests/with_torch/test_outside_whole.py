@@ -122,7 +122,7 @@ def _break_gpu(fleet: RealFleet, *nodes: str) -> None:
 def test_an_operator_reaches_a_job_that_hangs_before_its_first_step_within_ten_seconds() -> None:
     with _training("sleep", 40, "node-1", "node-2") as fleet:
         fleet.until("the hang", _PATIENCE_S, (fleet.folder / "started").exists)
-        time.sleep(2.0)
+        time.sleep(2.0)  # ranks that have told nothing for a while, and not ranks that just began
         assert fleet.job().state == "starting"
         ordered_s = time.monotonic()
         done = fleet.everstep("job", JOB, "restart", "--reason", "it hangs")

@@ -3,8 +3,8 @@
 import sys
 from pathlib import Path
 
-from everstep_common.trainer_messages import Settled
-from integration.test_trainer_launcher import until
+from everstep_common.launcher_messages import Settled
+from fakes.waits import wait_until
 from integration.trainer_job import joined_job
 
 _SCRIPT = """
@@ -25,9 +25,9 @@ def test_a_rank_that_has_made_a_process_group_tells_what_it_has_loaded(tmp_path:
     made = tmp_path / "made"
     with joined_job(tmp_path, sys.executable, str(script), str(made)) as job:
         job.start(1, ranks=1)
-        until(made.exists, 60.0)
+        wait_until(made.exists, 60.0)
         job.agent.tell_launcher(Settled(1))
-        until(lambda: job.agent.preload is not None, 60.0)
+        wait_until(lambda: job.agent.preload is not None, 60.0)
         preload = job.agent.preload
         job.stop(1)
         job.end()

@@ -1,9 +1,8 @@
 """What an agent says when the ranks of a real job stand still, and when they do not."""
 
-import asyncio
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,12 +11,12 @@ import pytest
 from everstep_common.reports import RanksGoOn, RanksStandStill
 from everstep_proto.reports import report_of
 from fakes.ports import reserved_port
+from fakes.waits import eventually
 from integration.trainer_job import environment
 from integration.vault_world import Node, lived, plan, running, settings
 
 pytestmark = pytest.mark.timeout(180)
 _SCRIPT = Path(__file__).with_name("standing_job.py")
-_PATIENCE_S = 120.0
 _STEPS = 400
 
 
@@ -33,7 +32,7 @@ async def training(
         with reserved_port() as port:
             launcher = started([*line, *command], folder / "said", environ)
             try:
-                await until(lambda: node.jobs.known("demo") is not None)
+                await eventually(lambda: node.jobs.known("demo") is not None)
                 start = plan(processes=2)
                 start.master_port = port
                 node.order(start_generation=start)
@@ -54,13 +53,6 @@ def started(line: list[str], said: Path, environ: dict[str, str]) -> "subprocess
         )
 
 
-async def until(true: Callable[[], object]) -> None:
-    """Wait until it is true."""
-    async with asyncio.timeout(_PATIENCE_S):
-        while not true():  # noqa: ASYNC110 - processes tell nobody
-            await asyncio.sleep(0.05)
-
-
 def told(node: Node) -> list[object]:
     """Return what the node told of the ranks' standing still."""
     known = [report_of(one) for one in node.outlet.records]
@@ -72,7 +64,7 @@ async def test_an_evaluation_in_a_pause_is_none_and_a_hang_is_one_until_it_ends(
     tmp_path: Path,
 ) -> None:
     async with training(tmp_path, "told") as node:
-        await until(lambda: told(node))
+        await eventually(lambda: told(node))
         (still,) = told(node)
         assert isinstance(still, RanksStandStill)
         # The evaluation of 8 s was before these steps.
@@ -80,7 +72,7 @@ async def test_an_evaluation_in_a_pause_is_none_and_a_hang_is_one_until_it_ends(
         assert still.blind == ""
         assert still.usual_ns < 8e9
         (tmp_path / "go").touch()
-        await until(lambda: isinstance(told(node)[-1], RanksGoOn))
+        await eventually(lambda: isinstance(told(node)[-1], RanksGoOn))
         assert len(told(node)) == 2
 
 
@@ -90,7 +82,7 @@ async def test_a_script_without_the_sdk_is_judged_by_its_collectives(
     tmp_path: Path, how: str
 ) -> None:
     async with training(tmp_path, how, steps=2 * _STEPS) as node:
-        await until(lambda: told(node))
+        await eventually(lambda: told(node))
         (still,) = told(node)
         assert isinstance(still, RanksStandStill)
         assert (still.step, still.blind) == (None, "")
@@ -101,7 +93,7 @@ async def test_where_torch_records_nothing_the_steps_that_are_printed_decide(
     tmp_path: Path,
 ) -> None:
     async with training(tmp_path, "printed", TORCH_FR_BUFFER_SIZE="0") as node:
-        await until(lambda: told(node))
+        await eventually(lambda: told(node))
         (still,) = told(node)
         assert isinstance(still, RanksStandStill)
         assert still.step == _STEPS - 1

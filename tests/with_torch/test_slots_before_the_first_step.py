@@ -14,8 +14,9 @@ from everstep.copy_engine.views import offsets
 from everstep.state.capture import capture_of
 from everstep.state.shards.parts import Place
 from everstep.state.stateful import StatefulCapture
-from everstep_common.trainer_messages import Reserve
-from integration.trainer_node import Node, until
+from everstep_common.rank_messages import Reserve
+from fakes.waits import wait_until
+from integration.trainer_node import Node
 
 Optimizer = Callable[..., torch.optim.Optimizer]
 # A tensor of the model is larger than all that the structures may differ by.
@@ -116,7 +117,7 @@ def test_the_slots_are_made_once_and_before_the_first_step(node: Node, overlap: 
         reserved.extend(node.heard(Reserve))
         return bool(reserved)
 
-    until(asked)
+    wait_until(asked)
     for step in range(3):
         training.step()
         assert snapshots.snapshot(step)
@@ -132,4 +133,4 @@ def test_memory_that_is_refused_is_told_before_the_first_step(
     training = Training(torch.optim.AdamW)
     with caplog.at_level(logging.WARNING, "everstep"):
         everstep.init(node.environ()).snapshots(training.state()).restore()
-        until(lambda: "30 MiB would fit" in caplog.text)
+        wait_until(lambda: "30 MiB would fit" in caplog.text)

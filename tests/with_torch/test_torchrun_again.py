@@ -9,7 +9,7 @@ import pytest
 from everstep.integrations.torchrun.process_restart import Again, Kept
 from everstep.launch.free_port import FreePort
 from everstep_common.frames import encode
-from everstep_common.trainer_messages import End, Joined, Notice
+from everstep_common.launcher_messages import End, Joined, Notice
 
 _VARIABLE = "EVERSTEP_TORCHRUN_KEPT"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from everstep_common.trainer_messages import GenerationFinished
+from everstep_common.reports import GenerationFinished
 from integration.trainer_job import environment, joined_job
 
 _SCRIPT = """

@@ -8,7 +8,8 @@ import pytest
 
 from everstep.integrations.torchrun.generation import WatchedGeneration
 from everstep.launch.processes.rank_failure import RankEnd
-from everstep_common.trainer_messages import GenerationFinished, RankExited, Start, Started
+from everstep_common.launcher_messages import Start, Started
+from everstep_common.reports import GenerationFinished, RankExited
 
 _START = Start(
     generation=3,

@@ -3,8 +3,7 @@
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,17 +12,9 @@ from typing import TypeVar
 import pytest
 
 from everstep.hang_command import local_ranks
-from everstep_common.trainer_messages import (
-    End,
-    GenerationFinished,
-    GenerationStopped,
-    Join,
-    LauncherLeft,
-    RankExited,
-    Start,
-    Started,
-    Stop,
-)
+from everstep_common.launcher_messages import End, Join, Start, Started, Stop
+from everstep_common.reports import GenerationFinished, GenerationStopped, LauncherLeft, RankExited
+from fakes.waits import wait_until
 from integration.trainer_agent import TrainerAgent, Vault
 from integration.trainer_job import environment
 from with_torch.torchrun_nodes import advertise, torchrun
@@ -90,7 +81,7 @@ class UnderTorchrun:
     def environ(self, generation: int, rank: int) -> dict[str, str]:
         """Return what a rank was told."""
         path = self.folder / str(generation) / str(rank)
-        _until(path.exists)
+        wait_until(path.exists)
         pairs = (line.partition("=") for line in path.read_text().splitlines())
         return {name: value for name, _, value in pairs}
 
@@ -178,7 +169,7 @@ def test_ctrl_c_ends_the_job(tmp_path: Path) -> None:
 
 def test_a_signal_before_anything_was_started_ends_the_job_with_a_word(tmp_path: Path) -> None:
     with _joined(tmp_path) as job:
-        _until(lambda: _heeds(job.process.pid, signal.SIGTERM))
+        wait_until(lambda: _heeds(job.process.pid, signal.SIGTERM))
         job.process.send_signal(signal.SIGTERM)
         assert "user" in job.expect(LauncherLeft).reason
         job.process.communicate(timeout=60)
@@ -287,13 +278,6 @@ def _heeds(pid: int, number: signal.Signals) -> bool:
     status = Path(f"/proc/{pid}/status").read_text()
     (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
     return bool(int(caught, 16) >> (number - 1) & 1)
-
-
-def _until(so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not so():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def test_ranks_of_torchrun_can_be_read_while_they_hang(tmp_path: Path) -> None:

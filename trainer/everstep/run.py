@@ -29,8 +29,7 @@ from everstep.rank.environment import (
     world_size_wanted,
 )
 from everstep.rank.import_recorder import ImportRecorder
-from everstep.rank.log_rate_limit import RateLimitedLogger
-from everstep.rank.terminal_log import TerminalLog
+from everstep.rank.sdk_log import RateLimitedLogger, TerminalLog
 from everstep.rank.termination import TerminationGuard
 from everstep.saving.digest import xxh3_128
 from everstep.saving.early import Early

@@ -19,8 +19,8 @@ from torch.distributed.checkpoint.storage import StorageReader
 from torch.futures import Future
 
 from everstep.copy_engine.views import Copies, DescribedState, Found, Restoration, RestoreError
-from everstep.state.empty_shard import is_nothing
 from everstep.state.memory.tensors import as_memory, dtype_of
+from everstep.state.plain import is_nothing
 from everstep.state.shards.regions import Region, whole
 from everstep.vault_writer import BYTES
 from everstep_common.rank_messages import Entry

@@ -14,9 +14,9 @@ from torch.distributed.checkpoint.storage import StorageWriter, WriteResult
 from torch.futures import Future
 
 from everstep.copy_engine.views import Capture, Restoration, ShardView, StateError
-from everstep.state.empty_shard import nothing_of
 from everstep.state.memory.arrays import buffer_view
 from everstep.state.memory.tensors import dense, format_of, tensor_view
+from everstep.state.plain import nothing_of
 from everstep.state.shards.parts import Part, Place, Replicas
 from everstep.state.shards.regions import Region
 from everstep_common.rank_messages import Entry

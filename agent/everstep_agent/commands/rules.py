@@ -5,7 +5,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from everstep_agent.tables.site_rules import RuleFile, read_rule_files
+from everstep_agent.tables.site_rules import RuleFile, read_rule_files, rule_files
 
 GOOD, WRONG = 0, 1
 
@@ -17,7 +17,7 @@ configuration. docs/extending.md shows how to write a rule."""
 _EPILOG = """\
 examples:
   everstep-agent rules check pdu.toml
-  everstep-agent rules check /etc/everstep/rules.d/*.toml     together, as the agent reads them
+  everstep-agent rules check /etc/everstep/rules.d            a folder, as the agent reads it
 
 exit code:
   0  no mistakes
@@ -27,13 +27,34 @@ exit code:
 
 def main(arguments: Sequence[str]) -> int:
     """Check files; return the exit code."""
-    files = read_rule_files(_parser().parse_args(arguments).files)
+    files = read_rule_files(_named(_parser().parse_args(arguments).files))
     for file in files:
         for problem in file.problems:
             print(f"everstep-agent rules: {problem}", file=sys.stderr)
         if not file.problems:
             print(_summary(file))
     return WRONG if any(file.problems for file in files) else GOOD
+
+
+def _named(paths: Sequence[Path]) -> list[Path]:
+    """Return files, those of a folder in its place; says which of them the agent does not read."""
+    found: list[Path] = []
+    for path in paths:
+        if not path.is_dir():
+            found.append(path)
+            continue
+        try:
+            read, others = rule_files(path)
+        except OSError:
+            # It is told as a file that cannot be read.
+            found.append(path)
+            continue
+        found += read
+        for other in others:
+            print(f"{other}: not read; its name does not end in .toml")
+        if not read:
+            print(f"{path}: no *.toml in it, and so no rules")
+    return found
 
 
 def _summary(file: RuleFile) -> str:
@@ -54,5 +75,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     verbs = parser.add_subparsers(required=True, metavar="check")
     check = verbs.add_parser("check", help="check files and play their examples")
-    check.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files of rules")
+    check.add_argument(
+        "files", nargs="+", type=Path, metavar="FILE", help="files of rules, or a folder"
+    )
     return parser

@@ -10,6 +10,7 @@ from everstep_agent.config.signal_settings import SignalsSettings
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.addresses import is_loopback, split_address
 from everstep_common.config import setting
+from everstep_common.setting import not_negative, positive
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
     SECRET_SHOWN,
@@ -116,7 +117,7 @@ class AgentConfig:
         help="Whether operators may inject faults into this node with `everstep inject`. Off, "
         "because an injected fault costs a job as much time as a real one.",
     )
-    gpus_expected: int = setting(
+    gpus_expected: int = not_negative(
         0,
         help="How many GPUs must answer; 0: those that are found.",
     )
@@ -139,60 +140,60 @@ class AgentConfig:
         help='Interfaces ("eth0") and InfiniBand ports ("mlx5_0/1") that must be up. Others '
         "are judged only once they have been up, because an unused port is no fault.",
     )
-    kernel_log_interval_s: float = setting(
+    kernel_log_interval_s: float = positive(
         1.0,
         unit="s",
         help="Longest time between two reads of the kernel log. A new line triggers a read at "
         "once, except in a file on a file system without inotify.",
     )
-    probe_deadline_s: float = setting(
+    probe_deadline_s: float = positive(
         5.0,
         unit="s",
         help="Deadline of a read of the host, disks, links or kernel log; a read that misses "
         "it is a finding. Healthy ones take milliseconds.",
     )
-    gpu_deadline_s: float = setting(
+    gpu_deadline_s: float = positive(
         5.0,
         unit="s",
         help="How long the GPU driver may take to answer before its process is replaced; a busy "
         "healthy driver answers within a second.",
     )
-    gpu_first_deadline_s: float = setting(
+    gpu_first_deadline_s: float = positive(
         30.0,
         unit="s",
         help="The same for the first answer: without persistence mode the driver initialises eight "
         "GPUs in 10 to 20 s.",
     )
-    check_deadline_s: float = setting(
+    check_deadline_s: float = positive(
         60.0,
         unit="s",
         help="How long a check of the node may take: longer than the first answer of a GPU driver.",
     )
-    connect_timeout_s: float = setting(
+    connect_timeout_s: float = positive(
         10.0,
         unit="s",
         help="How long the controller may take to answer Hello; one that replays a journal needs "
         "seconds.",
     )
-    controller_timeout_s: float = setting(
+    controller_timeout_s: float = positive(
         35.0,
         unit="s",
         help="After so long without a message of the controller the agent reconnects. The "
         "controller asks for the time every 10 s, so three are missed.",
     )
-    reconnect_backoff_max_s: float = setting(
+    reconnect_backoff_max_s: float = positive(
         5.0,
         unit="s",
         help="Longest wait between attempts to reach the controller. With jitter, 2,000 agents are "
         "back within 2 s of its return. In the first 10 s after a stream that was good, no wait is "
         "longer than 0.5 s.",
     )
-    outbox_records_max: int = setting(
+    outbox_records_max: int = positive(
         50_000,
         help="Most records that wait while the controller is away; beyond it, progress is "
         "dropped first. 50,000 are three hours of one running job, about 50 MB.",
     )
-    outbox_write_timeout_s: float = setting(
+    outbox_write_timeout_s: float = positive(
         5.0,
         unit="s",
         help="How long a write of the outbox may take before it is a finding; sending never waits "
@@ -266,11 +267,7 @@ class AgentConfig:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""
-        found = [
-            f"{key}: must be above 0, got {getattr(self, key):g}"
-            for key in _POSITIVE
-            if getattr(self, key) <= 0
-        ]
+        found: list[str] = []
         addresses = {"liveness_address": self.liveness_address}
         if self.metrics_address:
             addresses["metrics_address"] = self.metrics_address
@@ -283,8 +280,6 @@ class AgentConfig:
         if problem := address_problem("controller", self.controller):
             malformed["controller"] = problem
         found += malformed.values()
-        if self.gpus_expected < 0:
-            found.append(f"gpus_expected: must be 0 or more, got {self.gpus_expected}")
         if self.state_folder == self.jobs.runtime_folder:
             found.append("data_folder: must be another folder than jobs.runtime_folder")
         for key, known in (("log_level", _LEVELS), ("log_style", _STYLES)):
@@ -299,18 +294,6 @@ class AgentConfig:
         return found + self.jobs.problems() + self.signals.problems()
 
 
-_POSITIVE = (
-    "kernel_log_interval_s",
-    "probe_deadline_s",
-    "gpu_deadline_s",
-    "gpu_first_deadline_s",
-    "check_deadline_s",
-    "connect_timeout_s",
-    "controller_timeout_s",
-    "reconnect_backoff_max_s",
-    "outbox_records_max",
-    "outbox_write_timeout_s",
-)
 _NO_CERTIFICATE = (
     "jobs.bulk_tls: needs a certificate of this node: set ca, certificate and key in the table "
     "[tls] (docs/installing.md, Certificates), or set jobs.bulk_tls = false"

@@ -51,17 +51,7 @@ class SignalsSettings:
             for code in self.xid
             if not (code.isascii() and code.isdigit() and len(code) <= 5)
         ]
-        for table in (
-            self.gpu,
-            self.links,
-            self.infiniband,
-            self.ethernet,
-            self.accelerators,
-            self.host,
-            self.services,
-        ):
-            found += table.problems()
-        return found
+        return found + self.gpu.problems() + self.host.problems() + self.services.problems()
 
 
 def _no_condition(name: str) -> str:

@@ -32,8 +32,7 @@ from everstep_agent.vault.adoption import adopt_regions, recover_regions
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.replication.connection_limits import ConnectionLimits
 from everstep_agent.vault.replication.server import BulkServer
-from everstep_common import systemd
-from everstep_common import trainer_messages as messages
+from everstep_common import launcher_messages, rank_messages, systemd
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Healthy, Judgement
 from everstep_common.orders import (
@@ -172,7 +171,7 @@ class NodeJobs:
         """Have the user of a job read a sentence, where its launcher runs."""
         for job in self.table:
             if job.facts.key == told.job_id:
-                job.link.send(messages.Notice(told.text))
+                job.link.send(launcher_messages.Notice(told.text))
 
     def on_directive(self, directive: VaultDirective) -> None:
         """Free and replicate as the controller says."""
@@ -211,7 +210,7 @@ class NodeJobs:
     def tell_launchers(self, sentence: str) -> None:
         """Have everybody who has started or waits for a job here read a sentence."""
         for job in self.table:
-            job.link.send(messages.Notice(sentence))
+            job.link.send(launcher_messages.Notice(sentence))
 
     # --- what the agent shows --------------------------------------------------------------------
 
@@ -343,7 +342,7 @@ class NodeJobs:
 
     def _refuse(self, name: str, reason: str) -> None:
         for job in self.table.named(name):
-            job.link.send(messages.Refused(reason))
+            job.link.send(rank_messages.Refused(reason))
 
     def _hold(self, hold: HoldLauncher) -> None:
         job = self.table.answer_if_here(hold)

@@ -31,6 +31,7 @@ from everstep_agent.sources.infiniband import InfinibandSource
 from everstep_agent.sources.inventory import Expectation, inventory_source
 from everstep_agent.sources.kernel_log import (
     ARCHIVE,
+    Kept,
     KernelLogSource,
     fabric_manager_source,
     kernel_log,
@@ -204,6 +205,7 @@ class NodeWatch:
         source.on_history = lambda seen: self._memory.keep("xids", dump_xids(seen))
         source.quiet = lambda: book.judge_quiet_events(self._stamp())
         source.open_findings = lambda: book.open_findings
+        source.know(book.open_finding)
         source.ask_gpus = FreshGpus(lambda: self.watch.probe_now({"gpu"}), self.view).read
         # Also saved before the first line: an agent killed before then reads from the same place.
         self._keep_position(log.position)
@@ -224,14 +226,14 @@ class NodeWatch:
         if config.system_log is not None:
             yield system_log_source(config.system_log, *self._noted("system_log"), deadline_s)
 
-    def _noted(self, note: str) -> tuple[Position, Callable[[Position], None]]:
-        """Return how far a log was judged, and how to note that it was judged further."""
+    def _noted(self, note: str) -> tuple[Position, Kept]:
+        """Return how far a log was judged, and how to keep that it was judged further."""
         name, _, place = self._memory.notes.get(note, " -1").rpartition(" ")
 
         def keep(position: Position) -> None:
             self._memory.keep(note, f"{position.source} {position.place}")
 
-        return Position(name, int(place)), keep
+        return Position(name, int(place)), Kept(keep, self._findings.book.open_finding)
 
     def _make_gpus(self) -> GpuSource:
         config, book = self._config, self._findings.book

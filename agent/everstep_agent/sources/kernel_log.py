@@ -28,6 +28,7 @@ from everstep_agent.detectors.kernel.rules.builtin import (
     FABRIC_MANAGER_RULES,
     RULES,
 )
+from everstep_agent.detectors.kernel.rules.component_limit import ComponentLimit, OpenFinding
 from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules
 from everstep_agent.inventory.node_view import NodeView
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
@@ -130,7 +131,10 @@ class KernelLogSource:
         self.open_findings: Callable[[], Sequence[BookEntry]] = lambda: ()
         # Returns what the driver says now, or nothing when it does not answer within milliseconds.
         self.ask_gpus: Callable[[], Awaitable[GpusReading | None]] = _nobody
-        self._detector.open_finding = self._open_finding
+
+    def know(self, open_finding: Callable[[FindingKey], Finding | None]) -> None:
+        """Judge lines with what is open under a key."""
+        self._detector.open_finding = open_finding
 
     @property
     def xids(self) -> Counter[int]:
@@ -215,10 +219,6 @@ class KernelLogSource:
         given = self._settings
         return judge_by_driver(self.open_findings(), reading, given.tables, given.overrides, now)
 
-    def _open_finding(self, key: FindingKey) -> Finding | None:
-        known = (known.finding for known in self.open_findings() if known.finding.key == key)
-        return next(known, None)
-
     def _told(self) -> None:
         if self._log.position != self._position:
             self._position = self._log.position
@@ -263,26 +263,32 @@ def kernel_log(path: Path, boot_id: str, position: Position, rules: LineRules = 
 
 
 _FOLLOWED_INTERVAL_S = 10.0
+# Of 4 MiB each: a user who writes 6 MB/s to a system log for long does not hide what follows.
+_DRAINS_MAX = 16
 
 
-def fabric_manager_source(
-    path: Path, position: Position, on_position: Callable[[Position], None], deadline_s: float
-) -> Source:
-    """Return the source of the fabric manager's log; ``on_position``: how far it was judged.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Memory beside a followed log: ``on_position`` keeps how far it was judged."""
+
+    on_position: Callable[[Position], None]
+    open_finding: OpenFinding = lambda _: None
+
+
+def fabric_manager_source(path: Path, position: Position, kept: Kept, deadline_s: float) -> Source:
+    """Return the source of the fabric manager's log.
 
     Its service stays active while it refuses what jobs ask of it.
     """
     log = FileLog(path, position, _messages)
     this = _Followed("fabric_manager", "gpu", log, FABRIC_MANAGER_RULES)
-    return _followed(this, on_position, deadline_s)
+    return _followed(this, kept, deadline_s)
 
 
-def system_log_source(
-    path: Path, position: Position, on_position: Callable[[Position], None], deadline_s: float
-) -> Source:
+def system_log_source(path: Path, position: Position, kept: Kept, deadline_s: float) -> Source:
     """Return the source of what smartd and GPFS write to a system log."""
     log = FileLog(path, position, _daemon_messages)
-    return _followed(_Followed("system_log", "host", log, DAEMON_RULES), on_position, deadline_s)
+    return _followed(_Followed("system_log", "host", log, DAEMON_RULES), kept, deadline_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,22 +301,30 @@ class _Followed:
     rules: LineRules
 
 
-def _followed(
-    this: _Followed, on_position: Callable[[Position], None], deadline_s: float
-) -> Source:
-    log = this.log
+def _followed(this: _Followed, kept: Kept, deadline_s: float) -> Source:
+    log, limit = this.log, ComponentLimit()
     told = [log.position]
 
-    def judge(batch: KernelBatch) -> Sequence[Judgement]:
-        judged = {one.key: one for line in batch.lines if (one := this.rules.judge(line))}
+    def read() -> Sequence[Judgement]:
+        judged: dict[FindingKey, Judgement] = {}
+        for _ in range(_DRAINS_MAX):
+            batch = log.drain()
+            said = (one for line in batch.lines if (one := this.rules.judge(line)))
+            judged |= {one.key: one for one in map(limit.bounded, said)}
+            if not batch.more:
+                break
         return list(judged.values())
+
+    def judge(judged: Sequence[Judgement]) -> Sequence[Judgement]:
+        limit.forget_ended(kept.open_finding)
+        return judged
 
     def keep() -> None:
         if log.position != told[0]:
             told[0] = log.position
-            on_position(log.position)
+            kept.on_position(log.position)
 
-    look = threaded(this.name, deadline_s, log.drain, judge)
+    look = threaded(this.name, deadline_s, read, judge)
     return Source(
         name=this.name,
         group=this.group,

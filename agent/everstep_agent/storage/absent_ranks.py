@@ -23,7 +23,7 @@ from everstep_agent.storage.worker_process import StorageError
 from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyManifest
 from everstep_common.orders import VaultDirective
-from everstep_common.rank_messages.own_files import OwnOrder, seal
+from everstep_common.own_files import OwnOrder, seal
 
 logger = logging.getLogger(__name__)
 _LOOK_S = 1.0

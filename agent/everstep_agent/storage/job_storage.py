@@ -25,7 +25,7 @@ from everstep_agent.vault.job_vault import JobVault
 from everstep_agent.vault.snapshots.copies import Recoverable
 from everstep_common.log_limit import once_a_minute
 from everstep_common.orders import VaultDirective
-from everstep_common.trainer_messages import Storage
+from everstep_common.reports import Storage
 
 logger = logging.getLogger(__name__)
 _PROGRESS_S = 2.0

@@ -1,7 +1,7 @@
 """Site rules: a site's own rules over kernel lines, from the TOML files of one folder."""
 
+import logging
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +13,13 @@ from everstep_agent.detectors.kernel.rules.rule_check import Mistake, Taken, che
 from everstep_agent.detectors.kernel.rules.rule_table import Document, RuleTable, read_table
 from everstep_common.config import ConfigError
 from everstep_common.judging.condition import Condition
+from everstep_common.toml_file import TomlError, read_toml
 
 _RULE_HEADING = re.compile(r"\s*\[\[\s*rules\s*\]\]")
+# Three times as many as our own. Each needle is looked for in every line of a flood.
+_RULES_MAX = 1000
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +50,18 @@ def load_site_rules(folder: Path | None) -> SiteRules:
     if folder is None:
         return NO_SITE_RULES
     try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+        paths, others = rule_files(folder)
     except OSError as error:
         raise ConfigError([f"{folder}: cannot be read: {error.strerror}"]) from error
     files = read_rule_files(paths)
     if problems := [problem for file in files for problem in file.problems]:
         raise ConfigError(problems)
+    logger.info(
+        "rules of the site: %d in %s%s",
+        len(_rules(files)),
+        ", ".join(str(path) for path in paths) or f"{folder}, which has no *.toml",
+        f"; not read: {', '.join(path.name for path in others)}" if others else "",
+    )
     added = tuple(condition for file in files for condition in file.table.conditions)
     return SiteRules(
         LineRules([*RULES, *_rules(files)]),
@@ -59,13 +70,24 @@ def load_site_rules(folder: Path | None) -> SiteRules:
     )
 
 
+def rule_files(folder: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files of a folder that are read, in order, and what else is in it.
+
+    Raises OSError.
+    """
+    paths = sorted(folder.iterdir())
+    read = [path for path in paths if path.suffix == ".toml"]
+    return read, [path for path in paths if path not in read]
+
+
 def read_rule_files(paths: Iterable[Path]) -> list[RuleFile]:
     """Read and check files in their order; no name may be in two, nor be one of the agent's."""
     files: list[RuleFile] = []
     for path in paths:
         before = LineRules([*RULES, *_rules(files)])
+        left = _RULES_MAX - len(_rules(files))
         names = {condition.name for file in files for condition in file.table.conditions}
-        files.append(_read(path, Taken(before, {*CONDITIONS, *names})))
+        files.append(_read(path, Taken(before, {*CONDITIONS, *names}), left))
     return files
 
 
@@ -73,20 +95,22 @@ def _rules(files: Iterable[RuleFile]) -> list[LineRule]:
     return [rule for file in files for rule in file.table.rules]
 
 
-def _read(path: Path, taken: Taken) -> RuleFile:
+def _read(path: Path, taken: Taken, rules_max: int) -> RuleFile:
     try:
-        text = path.read_text(encoding="utf-8")
-        document: Document = tomllib.loads(text)
-    except OSError as error:
-        return _wrong(path, f"cannot be read: {error.strerror}")
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        return _wrong(path, f"not valid TOML: {error}")
-    except RecursionError:
-        return _wrong(path, "nested too deeply to be a table of rules")
-    mistakes = check_table(document, taken)
+        read = read_toml(path)
+    except TomlError as error:
+        return _wrong(path, str(error))
+    document: Document = read.tables
     rows = document.get("rules", [])
+    if isinstance(rows, list) and len(rows) > rules_max:
+        return _wrong(
+            path,
+            f"{len(rows)} rules, of which {rules_max} are left: a site may have {_RULES_MAX}, for "
+            "each is looked for in every line; make one pattern of those that mean the same",
+        )
+    mistakes = check_table(document, taken)
     if mistakes:
-        lines = [n for n, line in enumerate(text.splitlines(), 1) if _RULE_HEADING.match(line)]
+        lines = [n for n, line in enumerate(read.text.split("\n"), 1) if _RULE_HEADING.match(line)]
         return RuleFile(
             path, RuleTable((), ()), tuple(_told(path, one, rows, lines) for one in mistakes)
         )

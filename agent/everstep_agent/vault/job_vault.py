@@ -37,8 +37,8 @@ from everstep_agent.vault.transfer.messages import AllSteps, Refusal, TellSteps
 from everstep_agent.vault.transfer.receive_buffers import ReceiveBuffers
 from everstep_agent.vault.vault_context import VaultContext
 from everstep_agent.vault.verification import CopyVerifier
+from everstep_common.rank_messages import Commit
 from everstep_common.reports import PassedStep, Turnover
-from everstep_common.trainer_messages import Commit
 
 # How many bad copies a report lists: broken memory must not make it grow without end.
 _BAD_COPIES_MAX = 32

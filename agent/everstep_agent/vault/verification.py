@@ -26,7 +26,7 @@ from everstep_agent.vault.snapshots.hashing import (
 from everstep_agent.vault.snapshots.holdings import Holdings, PinnedCopy, RankMemory
 from everstep_agent.vault.snapshots.slots import SlotEvent, SnapshotSlot
 from everstep_agent.vault.vault_context import VaultContext
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 # Bytes that a thread hashes as one piece of work, in about 10 ms.
 _PIECE_BYTES = 8 * CHUNK_BYTES

@@ -84,6 +84,11 @@ class FindingBook:
         """Return what is open, by its keys."""
         return tuple(self._open)
 
+    def open_finding(self, key: FindingKey) -> Finding | None:
+        """Return what is open under a key."""
+        known = self._open.get(key)
+        return known.finding if known else None
+
     @property
     def idle(self) -> bool:
         """Return whether nothing is open, and nothing on its way to be."""

@@ -4,7 +4,7 @@ Frames on the agent's Unix socket, protobuf messages to the controller and rows 
 derived from these records (`everstep_common.codec`, `everstep_proto.reports`, the journal's codec).
 A fact that grows a field is two lines: one here, one in fleet.proto. A new one of a job is a class
 in jobs.py and a line of ``JobReport`` there; what ranks send themselves is in
-`everstep_common.rank_messages.reports`.
+`everstep_common.rank_messages`.
 """
 
 from everstep_common.rank_messages import RANK_REPORTS, DataRange, RankReport, RollbackAsked
@@ -73,72 +73,6 @@ from everstep_common.reports.vault import (
     VaultCopy,
     VaultReport,
 )
-
-__all__ = [
-    "JOB_REPORTS",
-    "RANK_REPORTS",
-    "Accelerator",
-    "BranchStep",
-    "BranchSteps",
-    "CheckFinished",
-    "DataRange",
-    "DataRanges",
-    "Disk",
-    "EndAsked",
-    "EndedJob",
-    "FindingCleared",
-    "FindingRaised",
-    "GenerationFinished",
-    "GenerationStopped",
-    "GoingAway",
-    "GpuColumns",
-    "Hello",
-    "InjectionChanged",
-    "InjectionState",
-    "Interface",
-    "Inventory",
-    "JobOnNode",
-    "JobReport",
-    "JobRequest",
-    "KernelMessage",
-    "KernelMessages",
-    "LauncherJoined",
-    "LauncherLeft",
-    "LinkColumns",
-    "NodeReport",
-    "OrderRejected",
-    "OutputPiece",
-    "OutputRead",
-    "PairFigure",
-    "PairTested",
-    "PassedStep",
-    "PeerEvidence",
-    "PeerReport",
-    "PersistFailure",
-    "Phase",
-    "PhaseReached",
-    "Pong",
-    "RankColumns",
-    "RankExited",
-    "RankReport",
-    "RanksGoOn",
-    "RanksInspected",
-    "RanksStandStill",
-    "RanksWithoutSnapshot",
-    "Report",
-    "RestartedHere",
-    "RollbackAsked",
-    "SampleBatch",
-    "Standbys",
-    "StepsCompleted",
-    "Storage",
-    "StoredStep",
-    "TcpAnswer",
-    "TimeReply",
-    "Turnover",
-    "VaultCopy",
-    "VaultReport",
-]
 
 NodeReport = (
     FindingRaised | FindingCleared | CheckFinished | PairTested | InjectionChanged | OrderRejected

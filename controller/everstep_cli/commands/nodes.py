@@ -175,6 +175,9 @@ def _lines(
     if reply.halted:
         yield f"The controller acts on nothing: {reply.halted}"
         yield ""
+    if reply.drivers_paused:
+        yield f"No scheduler is told anything: {reply.drivers_paused}"
+        yield ""
     if reply.HasField("summary"):
         yield from fleet_summary(reply.summary)
     if reply.nodes:

@@ -36,7 +36,7 @@ def isolate(ask: Ask, names: list[str], reason: str) -> None:
         request = admin_pb2.IsolateRequest(node=name, reason=reason)
         return ask.admin.call(lambda stub: stub.Isolate, request, name)
 
-    each_node(ask, names, order, lambda _, reply: [_outcome(reply)])
+    each_node(ask, names, order, lambda _, reply: [_outcome(reply), *_untold(reply)])
 
 
 @click.command()
@@ -72,20 +72,38 @@ def release(ask: Ask, names: list[str], reason: str, accepted: list[str]) -> Non
     each_node(ask, names, order, lambda _, reply: [_outcome(reply), *_kept_by_others(ask, reply)])
 
 
+_drivers_option = click.option(
+    "--drivers", is_flag=True, help="Not automation, but what schedulers are told."
+)
+
+
 @click.command()
 @several_subjects_argument
-@click.option("--reason", required=True, help="Kept in the audit log.")
+@_drivers_option
+@click.option("--reason", default="", help="Kept in the audit log.")
 @asks_controller
-def pause(ask: Ask, subjects: list[str], reason: str) -> None:
-    r"""Stop automation for nodes, a job, or everything.
+def pause(ask: Ask, subjects: list[str], drivers: bool, reason: str) -> None:
+    r"""Stop automation for nodes, a job, or everything; or with --drivers, telling schedulers.
 
-    Nothing that runs is stopped. Findings and events are still listed; decisions wait.
+    Nothing that runs is stopped. Findings and events are still listed; decisions wait. With
+    --drivers nothing is decided otherwise, but no scheduler is told anything any more: neither to
+    withhold a node nor to free one, whoever wants it. What was begun ends. Schedulers are still
+    read.
 
     \b
     Examples:
       everstep pause --reason "switch upgrade until 14:00"
       everstep pause 'gpu-[0001-0016]' --reason "under investigation"
+      everstep pause --drivers --reason "Slurm is upgraded"
     """
+    if drivers:
+        _refuse_subjects(subjects)
+        request = admin_pb2.PauseRequest(drivers=True, reason=reason)
+        reply = ask.admin.call(lambda stub: stub.Pause, request)
+        ask.answer(reply, *_drivers_state(reply))
+        return
+    if not reason:
+        raise click.UsageError("Missing option '--reason'.")
 
     def order(name: str) -> admin_pb2.AutomationReply:
         request = admin_pb2.PauseRequest(subject=name, reason=reason)
@@ -96,15 +114,24 @@ def pause(ask: Ask, subjects: list[str], reason: str) -> None:
 
 @click.command()
 @several_subjects_argument
+@_drivers_option
 @asks_controller
-def resume(ask: Ask, subjects: list[str]) -> None:
-    r"""Start automation again for nodes, a job, or everything.
+def resume(ask: Ask, subjects: list[str], drivers: bool) -> None:
+    r"""Start automation again for nodes, a job, or everything; or with --drivers, the drivers.
+
+    Schedulers are read then, and told of what differs by now, and of nothing else.
 
     \b
     Examples:
       everstep resume
       everstep resume gpu-0042
+      everstep resume --drivers
     """
+    if drivers:
+        _refuse_subjects(subjects)
+        reply = ask.admin.call(lambda stub: stub.Resume, admin_pb2.ResumeRequest(drivers=True))
+        ask.answer(reply, *_drivers_state(reply))
+        return
 
     def order(name: str) -> admin_pb2.AutomationReply:
         request = admin_pb2.ResumeRequest(subject=name)
@@ -113,12 +140,41 @@ def resume(ask: Ask, subjects: list[str]) -> None:
     each_node(ask, subjects, order, _paused)
 
 
+def _refuse_subjects(subjects: list[str]) -> None:
+    if subjects != [""]:
+        raise click.UsageError(
+            "--drivers is about all schedulers at once; for nodes alone, give them a group without "
+            "drivers (docs/groups.md)"
+        )
+
+
+def _drivers_state(reply: admin_pb2.AutomationReply) -> Iterator[Text]:
+    many = reply.waiting_nodes
+    nodes = f"{many} node{'s' * (many != 1)}"
+    if reply.drivers_paused:
+        yield Text(f"No scheduler is told anything: {reply.drivers_paused}.", style="yellow")
+        yield Text(f"{nodes} would be told of now; to go on: everstep resume --drivers")
+    else:
+        told = f" {nodes} were not, and are told of when they were read." if many else ""
+        yield Text(f"Schedulers are told.{told}")
+
+
 def _outcome(node: admin_pb2.NodeDetail) -> Text:
     summary = node.summary
     owners = " and ".join(claim.owner for claim in summary.claims)
     takes = f"takes no ranks: claimed by {owners}" if owners else "no claim is on it"
     state = formatting.state(summary.state)
     return Text.assemble((summary.node, "bold"), ": ", state, f", {takes}")
+
+
+def _untold(node: admin_pb2.NodeDetail) -> Iterator[Text]:
+    """Yield which schedulers have not been told what is so now, though nothing is under way."""
+    for one in node.schedulers:
+        if one.waiting_since_ns:
+            yield Text(
+                f"Scheduler of driver {one.driver}: not told yet; 'everstep drivers' says why.",
+                style="yellow",
+            )
 
 
 def _kept_by_others(ask: Ask, node: admin_pb2.NodeDetail) -> Iterator[Text]:

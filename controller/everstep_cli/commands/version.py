@@ -52,9 +52,14 @@ def _sheet(detail: admin_pb2.ControllerDetail, now_ns: int) -> Table:
             ("journal", f"{detail.journal_events} events"),
             ("budgets", detail.budgets),
             ("paused", " ".join(detail.paused)),
+            ("drivers", Text(_paused(detail), style="yellow")),
             ("halted", Text(detail.halted, style="bold red")),
         ]
     )
+
+
+def _paused(detail: admin_pb2.ControllerDetail) -> str:
+    return detail.drivers_paused and f"no scheduler is told anything: {detail.drivers_paused}"
 
 
 COMMANDS = (version,)

@@ -24,6 +24,9 @@ def node_sheet(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[RenderableTy
     if node.findings:
         yield tables.section("findings")
         yield finding_table([[one] for one in node.findings], now_ns, with_node=False)
+    if node.schedulers:
+        yield tables.section("schedulers")
+        yield _schedulers(node, now_ns)
     if node.disks:
         yield tables.section("disks")
         yield _disks(node)
@@ -57,6 +60,7 @@ def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, table
     yield "jobs", " ".join(summary.jobs) or "none"
     yield "findings", "" if node.findings else "none"
     yield "domain", node.domain
+    yield "groups", " ".join(summary.groups)
     yield "agent", node.agent_version
     yield "cpu", f"{summary.cpu_count} x {node.cpu_model or 'unknown model'}"
     yield "memory", formatting.size(summary.memory_bytes)
@@ -67,6 +71,27 @@ def _facts(node: admin_pb2.NodeDetail, now_ns: int) -> Iterator[tuple[str, table
         yield "clock", f"known to ±{node.clock_uncertainty_ns / 1e6:.3f} ms"
     for note in node.notes:
         yield "note", note
+
+
+def _schedulers(node: admin_pb2.NodeDetail, now_ns: int) -> RenderableType:
+    made = tables.table("driver", "state", "work", "withheld", "as of", "told")
+    for one in node.schedulers:
+        whose = "for Everstep" if one.ours else "by others"
+        told = "yes"
+        if one.elsewhere:
+            told = "no: its groups name other drivers"
+        elif one.waiting_since_ns:
+            waits = formatting.duration(now_ns - one.waiting_since_ns)
+            told = f"not yet, for {waits}"
+        made.add_row(
+            one.driver,
+            one.state or "not told",
+            " ".join(one.work) or "none told",
+            f"{whose}: {one.held}" if one.held else "no",
+            f"{formatting.duration(round(one.age_s * 1e9))} ago" if one.HasField("age_s") else "-",
+            told,
+        )
+    return made
 
 
 def _disks(node: admin_pb2.NodeDetail) -> RenderableType:

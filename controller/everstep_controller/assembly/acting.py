@@ -2,13 +2,20 @@
 
 from dataclasses import dataclass
 
-from everstep_controller.action_executor import ActionExecutor, ActionTargets, RuntimeVaultPort
+from everstep_controller.api.fleet.action_executor import (
+    ActionExecutor,
+    ActionTargets,
+    RuntimeVaultPort,
+)
 from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.assembly.foundation import Foundation
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.events import ControllerStalled, DriverReported, TimerDue
 from everstep_controller.core.model.isolation import DriverRecord, Hold
+from everstep_controller.core.model.job import JobState
+from everstep_controller.core.model.state import State
+from everstep_controller.core.nodes.isolation import own_nodes
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.journal.group_commit import JournalFull
@@ -64,7 +71,20 @@ def _drivers(config: DriversConfig, base: Foundation) -> DriverWorkers:
     drivers = configured_drivers(
         config,
         remembered_holds,
-        lambda _: base.state().nodes.keys(),
+        lambda driver: own_nodes(base.state(), driver),
         lambda: base.state().cluster_id,
+        lambda: _launching(base.state()),
     )
-    return DriverWorkers(drivers, CoreLink(record_of, report), config.timing())
+    link = CoreLink(
+        record_of,
+        report,
+        label_keys=lambda: base.state().group_table.label_keys,
+        paused=lambda: bool(base.state().drivers_paused),
+    )
+    return DriverWorkers(drivers, link, config.timing())
+
+
+def _launching(state: State) -> set[str]:
+    """Return the nodes with launchers or ranks of jobs that are not over."""
+    living = [job for job in state.jobs.values() if job.state is not JobState.ENDED]
+    return {name for job in living for name in (*job.launchers, *job.generation.members)}

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from everstep_controller.action_executor import EventFollower, SessionAcknowledger
+from everstep_controller.api.fleet.action_executor import EventFollower, SessionAcknowledger
 from everstep_controller.api.fleet.agent_streams import AgentStreams, StreamCollaborators
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.sessions import Sessions
 from everstep_controller.assembly.acting import Acting
 from everstep_controller.assembly.foundation import Foundation, NamedTask
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.jobs.progress_rows import ProgressRows, reporters
 from everstep_controller.judging.gpu_samples import GpuSamples
 from everstep_controller.judging.link_errors import LinkErrors

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from everstep_common.clock import boot_ns, stamp_clock
-from everstep_controller.config import ControllerConfig
+from everstep_controller.assembly.journal_backends import journal_at
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.events import each_event
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.port import JournalBackend, JournalReader
-from everstep_controller.journal.sqlite.journal import SqliteBackend
 from everstep_controller.judging.judge import Judge
 from everstep_controller.records.intake import origins_of
 from everstep_controller.runtime.cluster_file import Cluster, ClusterFile, ClusterKeeper, cluster_of
@@ -44,11 +44,6 @@ class Options:
     boot_ns: Callable[[], int] = boot_ns
 
 
-def journal_backend(config: ControllerConfig) -> JournalBackend:
-    """Return the place of the journal."""
-    return SqliteBackend(config.journal)
-
-
 @dataclass(frozen=True, slots=True)
 class Foundation:
     """The journal, the state that it folds to, and the runtime that takes events from now on."""
@@ -76,7 +71,7 @@ class Foundation:
 
 def open_foundation(config: ControllerConfig, options: Options) -> Foundation:
     """Open the journal and fold it. Raises what its backend does, UnreadableError, ConfigError."""
-    backend = journal_backend(config)
+    backend = journal_at(config.journal)
     history, secret = _open(backend)
     fold = Fold(options.core_factory, history)
     recorded = history.last_decision()

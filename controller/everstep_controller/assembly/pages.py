@@ -1,16 +1,22 @@
 """Assembly of the pages that are served over HTTP."""
 
 import asyncio
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+from prometheus_client.core import Metric
 
 from everstep_controller.api.server import ListenError
 from everstep_controller.assembly.acting import Acting
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.assembly.serving import Serving
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.metrics.collector import ControllerCollector, Counts
+from everstep_controller.metrics.evidence_ages import EvidenceAges
+from everstep_controller.metrics.webhook_metrics import webhook_metrics
 from everstep_controller.web.metrics_server import MetricsServer
+from everstep_controller.webhooks.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +37,27 @@ class Pages:
 
 
 def start_pages(
-    config: ControllerConfig, base: Foundation, acting: Acting, fleet: Fleet, serving: Serving
+    config: ControllerConfig,
+    base: Foundation,
+    acting: Acting,
+    fleet: Fleet,
+    serving: Serving,
+    webhooks: Webhooks,
 ) -> Pages:
     """Serve the pages that are configured. Raises ListenError."""
-    return Pages(_start_metrics(config, base, acting, fleet, serving))
+    ages = EvidenceAges()
+    base.runtime.listen(ages.note_event)
+    more = (ages.metric, lambda: webhook_metrics(webhooks.statuses()))
+    return Pages(_start_metrics(config, base, acting, fleet, serving, more))
 
 
 def _start_metrics(
-    config: ControllerConfig, base: Foundation, acting: Acting, fleet: Fleet, serving: Serving
+    config: ControllerConfig,
+    base: Foundation,
+    acting: Acting,
+    fleet: Fleet,
+    serving: Serving,
+    more: Sequence[Callable[[], Iterable[Metric]]],
 ) -> MetricsServer | None:
     """Serve /metrics where that is configured. Raises ListenError."""
     if not config.metrics:
@@ -52,12 +71,15 @@ def _start_metrics(
             rejected=base.runtime.events_rejected,
             journal_full=base.journal.full is not None,
             driver_failures=acting.targets.drivers.failed_calls,
+            driver_ages_s={
+                name: reading.age_s for name, reading in acting.targets.drivers.readings().items()
+            },
             unauthenticated=serving.guard.refused if serving.guard else 0,
             now_ns=base.runtime.now_ns(),
         )
 
     collector = ControllerCollector(
-        base.state, counts, acting.targets.vault, asyncio.get_running_loop()
+        base.state, counts, acting.targets.vault, asyncio.get_running_loop(), more
     )
     try:
         return MetricsServer(config.metrics, config.tls, collector)

@@ -14,9 +14,10 @@ from everstep_controller.assembly.acting import Acting
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.assembly.watches import Watches
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.runtime.controller_findings import ShellTrouble
 from everstep_controller.telemetry.printed_steps import PrintedSteps
+from everstep_controller.webhooks.webhooks import Webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,12 @@ class Serving:
 
 
 def assemble_serving(
-    config: ControllerConfig, base: Foundation, acting: Acting, fleet: Fleet, watches: Watches
+    config: ControllerConfig,
+    base: Foundation,
+    acting: Acting,
+    fleet: Fleet,
+    watches: Watches,
+    webhooks: Webhooks,
 ) -> Serving:
     """Return it. Raises ListenError."""
     sources = AdminSources(
@@ -43,8 +49,13 @@ def assemble_serving(
         inspector=watches.inspector,
         slowness=watches.slow.finding,
         collectives=watches.looks.newest_look,
-        trouble=lambda: ShellTrouble(base.journal.full, watches.failures.open_failures()),
+        trouble=lambda: ShellTrouble(
+            base.journal.full, watches.failures.open_failures(), webhooks.failures()
+        ),
         printed=PrintedSteps(fleet.ranks, base.runtime.now_ns).of_job,
+        webhooks=webhooks,
+        readings=acting.targets.drivers.readings,
+        failed_calls=lambda: acting.targets.drivers.failed_calls,
     )
     endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
     guard = endpoint.guard()

@@ -8,7 +8,7 @@ from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation, NamedTask
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.runtime.housekeeping import Housekeeping, Retention, make_scheduler
 
 _TICK_S = 0.1

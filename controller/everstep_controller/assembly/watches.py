@@ -6,18 +6,18 @@ from functools import partial
 
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation, NamedTask
-from everstep_controller.collective_watch import CollectiveWatch
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.hangs.end_watch import EndWatch
 from everstep_controller.hangs.hang_watch import HangWatch
 from everstep_controller.hangs.notices import HangNotices
 from everstep_controller.inspection.evidence import HangEvidence
 from everstep_controller.inspection.inspector import Inspector
 from everstep_controller.inspection.judge_trials import JudgeTrials
-from everstep_controller.judge_runner import JudgeRunner
 from everstep_controller.judging.judge import Judge
 from everstep_controller.runtime.judge_failures import JudgeFailures
-from everstep_controller.slow_monitor import SlowMonitor
+from everstep_controller.watches.collective_watch import CollectiveWatch
+from everstep_controller.watches.judge_runner import JudgeRunner
+from everstep_controller.watches.slow_monitor import SlowMonitor
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ What a node is ordered to do is said in `everstep_common.orders`.
 """
 
 from dataclasses import dataclass
+from enum import Enum
 
 from everstep_common.orders import (
     ClearInjection,
@@ -22,30 +23,6 @@ from everstep_common.orders import (
 from everstep_common.reports import StoredStep
 from everstep_controller.core.model.isolation import WantedIsolation
 from everstep_controller.core.model.snapshots import BranchPoint, StepKey
-
-__all__ = [
-    "Action",
-    "Announce",
-    "ApplyIsolation",
-    "CallRoll",
-    "ChooseRecoveryStep",
-    "ClearInjection",
-    "ConfirmSilence",
-    "EndJob",
-    "ForgetJob",
-    "HoldLauncher",
-    "Inject",
-    "KeepJob",
-    "Order",
-    "PingAgent",
-    "ReadIsolation",
-    "RefuseLauncher",
-    "RunCheck",
-    "RunPairTest",
-    "SetTimer",
-    "StartGeneration",
-    "StopGeneration",
-]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,14 +118,46 @@ class SetTimer:
     at_ns: int
 
 
+class Topic(Enum):
+    """What kind of news a line of the event list is."""
+
+    DECISION_TAKEN = "decision.taken"
+    FINDING_RAISED = "finding.raised"
+    FINDING_CLEARED = "finding.cleared"
+    INCIDENT_BEGUN = "incident.begun"
+    INCIDENT_OVER = "incident.over"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What a line is about, for programs: its topic, the finding, and when the evidence was seen.
+
+    The words are those of Finding; empty where a line is about no finding.
+    """
+
+    topic: Topic = Topic.DECISION_TAKEN
+    # When it was seen; 0: as the line was written.
+    evidence_ns: int = 0
+    component: str = ""
+    condition: str = ""
+    severity: str = ""
+    # How far automation may go for it, here.
+    mode: str = ""
+    evidence: str = ""
+    suggested_action: str = ""
+    injected: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Announce:
-    """Tell people: the event list, the log, the metric."""
+    """Tell people: the event list, the log, the metric, and webhooks."""
 
     id: str
     subject: str
     reason: str
     message: str
+    # None: a decision by what is so now, or what its reason says.
+    about: About | None = None
 
 
 Action = (

@@ -6,14 +6,17 @@ automation, opens an incident or gives an order wants a Reconciliation; only the
 makes one, when the handler is done.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
-from everstep_controller.core.actions import Action, Announce, SetTimer
+from everstep_controller.core.actions import About, Action, Announce, SetTimer
 from everstep_controller.core.model.state import FLEET, State
 from everstep_controller.core.model.timers import TimerKind
 
 __all__ = ["Marks", "Reconciliation", "TimerKind", "Turn", "Unsent"]
+
+# Evidence is on its way for so long as a rule; older than that a line says how old it is.
+_NOW_NS = 1_000_000_000
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class Turn:
     now_ns: int
     marks: Marks = field(default_factory=Marks)
     unsent: Unsent = field(default_factory=Unsent)
+    # When the newest evidence was seen of which the event tells.
+    evidence_ns: int = 0
     _actions: list[Action] = field(default_factory=list)
 
     @property
@@ -75,11 +80,17 @@ class Turn:
         self.marks.nodes.update(self.state.nodes)
         self.marks.jobs.update(self.state.jobs)
 
-    def announce(self, subject: str, reason: str, message: str) -> None:
-        """Tell people."""
+    def announce(self, subject: str, reason: str, message: str, about: About | None = None) -> None:
+        """Tell people; ``about`` is for programs."""
         number = f"{self.state.event_count}.{len(self._actions)}"
+        if self.evidence_ns and self.now_ns - self.evidence_ns > _NOW_NS:
+            about = about or About()
+            if not about.evidence_ns:
+                about = replace(about, evidence_ns=self.evidence_ns)
         self._actions.append(
-            Announce(id=f"say/{number}", subject=subject, reason=reason, message=message)
+            Announce(
+                id=f"say/{number}", subject=subject, reason=reason, message=message, about=about
+            )
         )
 
     def set_timer(self, timer: str, after_ns: int) -> None:
@@ -108,7 +119,9 @@ class Reconciliation(Turn):
     @classmethod
     def follow(cls, turn: Turn) -> Self:
         """Return the second phase of a turn whose handler is done."""
-        return cls(turn.state, turn.now_ns, turn.marks, turn.unsent, turn._actions)
+        return cls(
+            turn.state, turn.now_ns, turn.marks, turn.unsent, turn.evidence_ns, turn._actions
+        )
 
     def order(self, *wanted: Action) -> None:
         """Have the shell do what was decided."""

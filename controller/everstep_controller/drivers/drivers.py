@@ -11,9 +11,12 @@ from typing import Protocol
 
 from everstep_common.config import setting
 from everstep_controller.core.model.isolation import Hold
+from everstep_controller.core.nodes.isolation import BUILT_IN
 from everstep_controller.drivers.built_in import BuiltInDriver
 from everstep_controller.drivers.command import CommandDriverConfig
+from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.port import DriverContext, IsolationDriver
+from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 from everstep_controller.drivers.worker import DriverTiming
 
 
@@ -48,11 +51,15 @@ class DriversConfig:
     command: CommandDriverConfig = setting(
         factory=CommandDriverConfig, help="A program of the site."
     )
+    slurm: SlurmDriverConfig = setting(factory=SlurmDriverConfig, help="A Slurm.")
+    kubernetes: KubernetesDriverConfig = setting(
+        factory=KubernetesDriverConfig, help="A Kubernetes cluster (docs/kubernetes-isolation.md)."
+    )
 
     @property
     def parts(self) -> Mapping[str, DriverConfig]:
         """Return the part of each driver, by the name under which it is shown and journaled."""
-        return {"command": self.command}
+        return {"command": self.command, "slurm": self.slurm, "kubernetes": self.kubernetes}
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
@@ -65,6 +72,12 @@ class DriversConfig:
             found += [f"{name}.{problem}" for problem in part.problems()]
         return found
 
+    def configured(self) -> set[str]:
+        """Return the names of the drivers that are configured, without mistakes."""
+        context = DriverContext(self.call_timeout_s)
+        usable = {name: part for name, part in self.parts.items() if not part.problems()}
+        return {name for name, part in usable.items() if part.driver(context) is not None}
+
     def timing(self) -> DriverTiming:
         """Return the durations that hold for every driver."""
         return DriverTiming(self.call_timeout_s, self.read_interval_s)
@@ -75,17 +88,19 @@ def configured_drivers(
     remembered: Callable[[str], Mapping[str, Hold]],
     own_nodes: Callable[[str], Collection[str]] = lambda _: frozenset(),
     cluster_id: Callable[[], str] = str,
+    launching: Callable[[], Collection[str]] = frozenset,
 ) -> dict[str, IsolationDriver]:
     """Return the drivers that are configured, by name; ``remembered``: their holds by the journal.
 
-    ``own_nodes`` returns the nodes of a driver, by their groups. The built-in driver is always
+    ``own_nodes`` returns the nodes of a driver, by their groups; ``launching`` those with launchers
+    of jobs. The built-in driver is always
     there, and has no scheduler that would know its holds.
     """
     made = {
         name: part.driver(
-            DriverContext(config.call_timeout_s, partial(own_nodes, name), cluster_id)
+            DriverContext(config.call_timeout_s, partial(own_nodes, name), cluster_id, launching)
         )
         for name, part in config.parts.items()
     }
     configured = {name: driver for name, driver in made.items() if driver is not None}
-    return {"built-in": BuiltInDriver(remembered("built-in")), **configured}
+    return {BUILT_IN: BuiltInDriver(remembered(BUILT_IN)), **configured}

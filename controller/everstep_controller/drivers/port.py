@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 
@@ -16,20 +16,24 @@ class DriverContext:
     """What a driver is given when it is made.
 
     Each of its calls is cancelled after ``call_timeout_s``: what it waits for itself is less.
-    ``nodes`` returns the nodes that are its own, by their groups; it is asked about no others.
+    ``nodes`` returns the nodes that are its own, by their groups, and those that it still withholds
+    for Everstep and that are others' by now: they are freed once. It is asked about no others.
     ``cluster_id`` returns what tells this cluster's marks at a scheduler from those of another.
+    ``launching`` returns the nodes on which jobs of Everstep have launchers.
     """
 
     call_timeout_s: float
     nodes: Callable[[], Collection[str]] = frozenset
     cluster_id: Callable[[], str] = str
+    launching: Callable[[], Collection[str]] = frozenset
 
 
 @dataclass(frozen=True, slots=True)
 class SchedulerNode:
     """What a scheduler says of one node: its state in the scheduler's words, and what runs there.
 
-    ``labels`` are what its people sort nodes by there: features and partitions, or labels.
+    ``labels`` are what its people sort nodes by there: features and partitions, or labels. One that
+    has several words, as a node of two partitions, has them with commas between: ``gpu,debug``.
     """
 
     state: str
@@ -42,7 +46,8 @@ class DriverView:
     """Every node that the scheduler places no work on, whoever asked for it.
 
     ``down`` are those that it has itself lost sight of, with what it says of each. ``nodes`` is
-    what it says of each node, for people and for groups; empty from a driver that does not tell.
+    what it says of each node that it has, for people and for groups (a node may become one of the
+    driver's own by its labels); empty from a driver that does not tell.
     """
 
     holds: Mapping[str, Hold]
@@ -77,4 +82,13 @@ class IsolationDriver(Protocol):
 
     async def apply(self, wanted: Sequence[WantedIsolation]) -> Applied:
         """Withhold or free each node as wanted."""
+        ...
+
+
+@runtime_checkable
+class ClosableDriver(Protocol):
+    """A driver that does something beside its calls, such as to watch its scheduler."""
+
+    async def close(self) -> None:
+        """End that; nothing is asked of the driver afterwards."""
         ...

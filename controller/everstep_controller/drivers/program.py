@@ -3,7 +3,8 @@
 import asyncio
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from everstep_controller.drivers.port import DriverError
 
@@ -11,6 +12,18 @@ from everstep_controller.drivers.port import DriverError
 _ANSWER_BYTES_MAX = 64 << 20
 _ERROR_BYTES_MAX = 64 << 10
 _SHOWN_MAX = 200
+# A program that has ended has written its answer. What it started and left running, such as ssh's
+# master connection, may keep its output open for hours.
+_LEFT_OPEN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedProgram:
+    """What came of a run: its exit code, what it wrote, and the end of what it said of errors."""
+
+    code: int
+    answer: bytes
+    errors: str
 
 
 async def run_program(argv: Sequence[str], request: bytes = b"") -> bytes:
@@ -18,22 +31,37 @@ async def run_program(argv: Sequence[str], request: bytes = b"") -> bytes:
 
     Raises DriverError where its exit code is not 0, with its last line of standard error; OSError.
     """
+    done = await finished_program(argv, request)
+    if done.code:
+        lines = done.errors.strip().splitlines()
+        said = f": {lines[-1][:_SHOWN_MAX]}" if lines else ""
+        raise DriverError(f"{argv[0]} ended with exit code {done.code}{said}")
+    return done.answer
+
+
+async def finished_program(
+    argv: Sequence[str], request: bytes = b"", environ: Mapping[str, str] | None = None
+) -> FinishedProgram:
+    """Return what came of a program, whatever its exit code; ``environ``: all of it, None: ours.
+
+    One that is cut short ends with its children. Raises DriverError where it writes too much;
+    OSError.
+    """
     transport, run = await asyncio.get_running_loop().subprocess_exec(
-        _ProgramRun, *argv, cwd="/", start_new_session=True
+        _ProgramRun, *argv, cwd="/", start_new_session=True, env=environ
     )
     try:
         run.send(transport, request)
         await run.over
+    except BaseException:
+        # Cut short, or too much was written: also what it left running when it ended.
+        _kill_group(transport.get_pid())
+        raise
     finally:
-        if transport.get_returncode() is None:
-            _kill_group(transport.get_pid())
         await run.exited
         transport.close()
-    if code := transport.get_returncode():
-        lines = run.errors.decode(errors="replace").strip().splitlines()
-        said = f": {lines[-1][:_SHOWN_MAX]}" if lines else ""
-        raise DriverError(f"{argv[0]} ended with exit code {code}{said}")
-    return bytes(run.answer)
+    errors = run.errors.decode(errors="replace")
+    return FinishedProgram(transport.get_returncode() or 0, bytes(run.answer), errors)
 
 
 class _ProgramRun(asyncio.SubprocessProtocol):
@@ -65,10 +93,14 @@ class _ProgramRun(asyncio.SubprocessProtocol):
     def process_exited(self) -> None:
         """See SubprocessProtocol."""
         self.exited.set_result(None)
+        asyncio.get_running_loop().call_later(_LEFT_OPEN_S, self._end)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See SubprocessProtocol: it has exited, and all of its output was read."""
         del exc
+        self._end()
+
+    def _end(self) -> None:
         if not self.over.done():
             self.over.set_result(None)
 

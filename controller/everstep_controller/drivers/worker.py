@@ -6,8 +6,9 @@ again. Between calls the scheduler is read now and then, for others change it to
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any, TypeVar
 
 from everstep_common.printable import printable
@@ -19,12 +20,20 @@ from everstep_controller.core.model.isolation import (
     IsolationResult,
     WantedIsolation,
 )
-from everstep_controller.core.nodes.isolation import changed_holds, is_awaited
-from everstep_controller.drivers.port import Applied, IsolationDriver
+from everstep_controller.core.nodes.isolation import changed_holds, changed_labels, is_awaited
+from everstep_controller.drivers.port import (
+    Applied,
+    ClosableDriver,
+    DriverView,
+    IsolationDriver,
+    SchedulerNode,
+)
 
 # A call that was cancelled gets this long to end before it is taken for stuck.
 _CANCEL_S = 5.0
 _SENTENCE_MAX = 512
+# What is kept in memory of what schedulers say of nodes.
+_NODES_MAX, _STATE_MAX, _WORK_MAX, _WORK_NAME_MAX = 200_000, 128, 32, 128
 
 T = TypeVar("T")
 
@@ -39,10 +48,28 @@ class DriverTiming:
 
 @dataclass(frozen=True, slots=True)
 class CoreLink:
-    """Connection of a driver worker to the core: reads its record, and reports results."""
+    """Connection of a driver worker to the core: reads its record, and reports results.
+
+    ``label_keys`` returns the keys of labels by which some group selects; ``paused``, whether
+    nothing is to be applied.
+    """
 
     record: Callable[[str], DriverRecord | None]
     report: Callable[[DriverReported], Awaitable[None]]
+    label_keys: Callable[[], Collection[str]] = frozenset
+    paused: Callable[[], bool] = bool
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerReading:
+    """What a scheduler said last of its nodes, and when, on the loop's clock.
+
+    ``age_s``: how long ago the reading began, where somebody has asked.
+    """
+
+    at_s: float
+    nodes: Mapping[str, SchedulerNode]
+    age_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +94,8 @@ class DriverWorker:
         self._stuck: asyncio.Task[Any] | None = None
         # Calls since the start that failed, as a whole or for some of their nodes.
         self.failed_calls = 0
+        # The newest reading; None before the first.
+        self.reading: SchedulerReading | None = None
 
     def apply(self, wanted: Iterable[WantedIsolation]) -> None:
         """Have the next call apply this as well."""
@@ -89,13 +118,21 @@ class DriverWorker:
                 self._read_due = True
             self._wake.clear()
             while self._read_due or self._wanted:
-                await (self._read() if self._read_due else self._apply())
+                if self._link.paused():
+                    self._wanted.clear()  # the core asks for it again
+                if self._read_due:
+                    await self._read()
+                elif self._wanted:
+                    await self._apply()
 
     async def _read(self) -> None:
         self._read_due, self._is_reading = False, True
+        at_s = asyncio.get_running_loop().time()
         answer = await self._call(self._driver.read())
         self._is_reading = False
         self.failed_calls += isinstance(answer, _Failure)
+        if isinstance(answer, DriverView):
+            self.reading = SchedulerReading(at_s, _bounded_nodes(answer.nodes))
         record = self._link.record(self._name)
         if record is None:
             return
@@ -105,10 +142,11 @@ class DriverWorker:
         holds = {node: _bounded(hold) for node, hold in answer.holds.items()}
         seen = changed_holds(record, holds)
         down = {node: _sentence(said) for node, said in sorted(answer.down.items())}
-        if seen or down != record.down or is_awaited(record):
+        labels = changed_labels(record, _labels(answer.nodes, self._link.label_keys()))
+        if seen or labels or down != record.down or is_awaited(record):
             told = tuple(down.items())
             await self._link.report(
-                DriverReported(driver=self._name, read=True, seen=seen, down=told)
+                DriverReported(driver=self._name, read=True, seen=seen, down=told, labels=labels)
             )
 
     async def _apply(self) -> None:
@@ -148,6 +186,7 @@ class DriverWorkers:
         self._workers = {
             name: DriverWorker(name, driver, link, timing) for name, driver in drivers.items()
         }
+        self._closable = [one for one in drivers.values() if isinstance(one, ClosableDriver)]
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -159,6 +198,16 @@ class DriverWorkers:
     def failed_calls(self) -> dict[str, int]:
         """Return how many calls of each driver failed since the start, in part or as a whole."""
         return {name: worker.failed_calls for name, worker in self._workers.items()}
+
+    def readings(self) -> dict[str, SchedulerReading]:
+        """Return what each scheduler said last, of those that were read since the start."""
+        known = ((name, worker.reading) for name, worker in self._workers.items())
+        now_s = asyncio.get_running_loop().time()
+        return {
+            name: replace(reading, age_s=now_s - reading.at_s)
+            for name, reading in known
+            if reading is not None
+        }
 
     def call(self, action: ApplyIsolation | ReadIsolation) -> None:
         """Have a driver do what the core wants, unless it is not configured any more."""
@@ -182,6 +231,7 @@ class DriverWorkers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(driver.close() for driver in self._closable), return_exceptions=True)
 
 
 def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationResult:
@@ -195,6 +245,27 @@ def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationRes
         return IsolationResult(wanted, failure="its answer says nothing of this node")
     hold = answer.now[wanted.node]
     return IsolationResult(wanted, hold and _bounded(hold))
+
+
+def _labels(nodes: Mapping[str, SchedulerNode], keys: Collection[str]) -> dict[str, dict[str, str]]:
+    """Return what is said of nodes under keys that groups ask for: no other is journaled."""
+    found = dict[str, dict[str, str]]()
+    for name, node in nodes.items() if keys else ():
+        said = {key: _sentence(node.labels[key]) for key in sorted(node.labels.keys() & {*keys})}
+        if said:
+            found[name] = said
+    return found
+
+
+def _bounded_nodes(nodes: Mapping[str, SchedulerNode]) -> dict[str, SchedulerNode]:
+    """Return what is shown of nodes: of a bounded number, in bounded words, without labels."""
+    return {
+        name: SchedulerNode(
+            _sentence(node.state)[:_STATE_MAX],
+            tuple(_sentence(work)[:_WORK_NAME_MAX] for work in node.work[:_WORK_MAX]),
+        )
+        for name, node in islice(nodes.items(), _NODES_MAX)
+    }
 
 
 def _bounded(hold: Hold) -> Hold:

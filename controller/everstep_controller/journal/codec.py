@@ -14,7 +14,7 @@ from everstep_controller.core.accounting.committed_steps import (
     CommittedSteps,
     StepColumns,
 )
-from everstep_controller.core.actions import Action
+from everstep_controller.core.actions import About, Action
 from everstep_controller.core.dispatch.core import EVENT_KINDS
 from everstep_controller.core.events import (
     REPORTS,
@@ -75,6 +75,7 @@ def _restored_steps(stored: Any) -> CommittedSteps:  # noqa: ANN401 - whatever s
     return CommittedSteps.of(msgspec.convert(stored, StepColumns))
 
 
+_ABOUT = msgspec.json.Decoder(About)
 _STATE = msgspec.json.Decoder(State, dec_hook=_restored)
 _ENCODER = msgspec.json.Encoder(enc_hook=_plain)
 
@@ -177,6 +178,19 @@ def decode_actions(body: bytes) -> list[Action]:
         raise UnreadableError(f"recorded actions: {error}") from error
 
 
+def encode_about(about: About | None) -> bytes:
+    """Return what is stored of what programs are told of a line; empty for nothing."""
+    return b"" if about is None else _ENCODER.encode(about)
+
+
+def decode_about(body: bytes) -> About | None:
+    """Return it; None for nothing, and for what a newer version wrote."""
+    try:
+        return _ABOUT.decode(body) if body else None
+    except _UNREADABLE:
+        return None
+
+
 def decode_state(body: bytes) -> State:
     """Return a snapshot of the state. Raises UnreadableError."""
     try:
@@ -196,6 +210,9 @@ _RENAMED = {
 # How a version decided that did not have a setting yet, where its default decides otherwise.
 _DECIDED_WITHOUT = {
     "autonomous_restarts_max": 0,
+    "domain_isolation_budget_ratio": 1.0,
+    "domain_isolations_per_hour_nodes": 1_000_000,
+    "evidence_max_age_ns": 0,
     "hang_patience_ns": 0,
     "spare_check_interval_ns": 0,
     "stall_timeout_ns": 0,
@@ -220,7 +237,8 @@ def _current_settings_event(body: bytes) -> bytes:
     event = msgspec.json.decode(body, type=dict[str, Any])
     settings = msgspec.convert(event.get("settings"), dict[str, Any])
     drivers = event.get(_DRIVERS, settings.get(_DRIVERS, ()))
-    return _ENCODER.encode({"settings": _current_settings(settings), _DRIVERS: drivers})
+    current = {"settings": _current_settings(settings), _DRIVERS: drivers}
+    return _ENCODER.encode(event | current)
 
 
 def _current_settings(stored: dict[str, Any]) -> dict[str, Any]:

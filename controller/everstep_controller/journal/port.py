@@ -8,6 +8,7 @@ bytes to it: what is in them is ``codec.py``'s business.
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 DAY_NS = 86_400_000_000_000
@@ -23,6 +24,14 @@ class DamagedJournalError(Exception):
 
 class JournalLockedError(Exception):
     """Another controller uses this journal."""
+
+
+class JournalRefusedError(Exception):
+    """The journal is none that this version opens; the message says why, and what to do."""
+
+
+class JournalAccessError(Exception):
+    """The journal cannot be reached or read now; the message is what its store said of it."""
 
 
 # --- what is in it -------------------------------------------------------------------------------
@@ -66,6 +75,8 @@ class Announcement:
     subject: str
     reason: str
     message: str
+    # What programs are told of it (codec.py); empty for nothing.
+    about: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +162,14 @@ class JournalReader(Protocol):
         """Return the newest lines of the event list, oldest first, of one subject if named."""
         ...
 
+    def first_announcement(self) -> int:
+        """Return the number of the oldest line that is kept; 0 for none."""
+        ...
+
+    def announcements_after(self, number: int, limit: int) -> list[Announcement]:
+        """Return the lines after a number, oldest first, with what programs are told of them."""
+        ...
+
     def ledger_rows(self, since_ns: int) -> Iterator[LedgerRow]:
         """Yield the rows from a time on that tell days apart, and of each job the last before it.
 
@@ -234,13 +253,28 @@ class JournalBackend(Protocol):
         ...
 
     def verify(self) -> None:
-        """Look for what must be known before it is opened. Raises what its own errors are."""
+        """Look before it is opened. Raises DamagedJournalError, JournalRefusedError."""
         ...
 
     def open_writer(self) -> JournalWriter:
-        """Open it, made or migrated where that is due. Raises what its own errors are."""
+        """Open it, made or migrated where that is due. Raises JournalRefusedError, too."""
         ...
 
     def open_reader(self) -> JournalReader:
         """Open one that exists."""
+        ...
+
+    def errors(self) -> AbstractContextManager[None]:
+        """Raise what its store raises within as JournalAccessError or DamagedJournalError."""
+        ...
+
+    def copy_problem(self, target: Path) -> str:
+        """Return why it may not be copied to a file, and what to do; empty where it may."""
+        ...
+
+    def copy_to(self, target: Path) -> int:
+        """Copy it, also while it is written, and read the copy; return the newest event of that.
+
+        The copy is one file. Raises DamagedJournalError, OSError, and what ``errors`` turns.
+        """
         ...

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -18,7 +18,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import WindowState
-from everstep_controller.core.nodes import budgets, outage
+from everstep_controller.core.nodes import budgets, isolation_view, outage
 from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.core.vault.snapshot_table import SnapshotNumbers
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
@@ -38,6 +38,7 @@ class Counts:
     journal_full: bool
     # By the name of the driver.
     driver_failures: Mapping[str, int]
+    driver_ages_s: Mapping[str, float]
     # Calls and streams without the secret of this machine.
     unauthenticated: int
     now_ns: int
@@ -64,11 +65,13 @@ class ControllerCollector(Collector):
         counts: Callable[[], Counts],
         snapshots: JobNumbers,
         loop: asyncio.AbstractEventLoop,
+        more: Sequence[Callable[[], Iterable[Metric]]] = (),
     ) -> None:
         self._state = state
         self._counts = counts
         self._snapshots = snapshots
         self._loop = loop
+        self._more = more
 
     def collect(self) -> Iterator[Metric]:
         """Yield all series."""
@@ -77,10 +80,11 @@ class ControllerCollector(Collector):
             state, counts = self._state(), self._counts()
             return [
                 *fleet_metrics(state, counts),
-                *_drivers(counts),
+                *_drivers(state, counts),
                 *_windows(state),
                 *job_metrics(state, counts.now_ns),
                 *self._snapshots_and_standbys(state, counts.now_ns),
+                *(metric for source in self._more for metric in source()),
             ]
 
         yield from asyncio.run_coroutine_threadsafe(read(), self._loop).result(_ANSWER_S)
@@ -151,7 +155,7 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
     )
 
 
-def _drivers(counts: Counts) -> Iterator[Metric]:
+def _drivers(state: State, counts: Counts) -> Iterator[Metric]:
     failures = CounterMetricFamily(
         "everstep_driver_failures",
         "Calls of an isolation driver since this start that failed, in part or as a whole.",
@@ -160,6 +164,38 @@ def _drivers(counts: Counts) -> Iterator[Metric]:
     for driver, count in counts.driver_failures.items():
         failures.add_metric([driver], count)
     yield failures
+    yield GaugeMetricFamily(
+        "everstep_drivers_paused",
+        "1 while no scheduler is told anything, by an operator's order.",
+        value=bool(state.drivers_paused),
+    )
+    age = GaugeMetricFamily(
+        "everstep_driver_reading_age_seconds",
+        "Age of what is known of a scheduler; missing before it was read first.",
+        labels=["driver"],
+    )
+    for driver, age_s in counts.driver_ages_s.items():
+        age.add_metric([driver], age_s)
+    yield age
+    yield from _driver_lag(state, counts.now_ns)
+
+
+def _driver_lag(state: State, now_ns: int) -> Iterator[Metric]:
+    lag = GaugeMetricFamily(
+        "everstep_driver_lag_seconds",
+        "How long the oldest node waits that is not as it is wanted at a scheduler; 0 for none.",
+        labels=["driver"],
+    )
+    waiting = GaugeMetricFamily(
+        "everstep_driver_waiting_nodes",
+        "Nodes that are not as they are wanted at a scheduler.",
+        labels=["driver"],
+    )
+    for name, record in state.drivers.items():
+        since_ns = isolation_view.waiting_since_ns(state, record)
+        lag.add_metric([name], (now_ns - since_ns) / 1e9 if since_ns else 0)
+        waiting.add_metric([name], len(isolation_view.waiting_of(state, record)))
+    yield from (lag, waiting)
 
 
 def _nodes(state: State) -> Iterator[Metric]:

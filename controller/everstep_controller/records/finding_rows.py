@@ -97,8 +97,9 @@ def _settle(held: Iterable[_Told], now_ns: int) -> Iterator[FindingSettled]:
             told.finding = _finding(event)
             told.changes.note_told(now_ns)
             evidence = "" if isinstance(event.report, FindingRaised) else event.report.evidence
+            seen_ns = event.seen_ns or event.at_ns
             yield FindingSettled(
-                event.origin.node, _key(event), event.at_ns, told.finding, evidence
+                event.origin.node, _key(event), event.at_ns, told.finding, evidence, seen_ns
             )
 
 

@@ -13,13 +13,16 @@ from everstep_controller.core.nodes import (
     addresses,
     agent_identity,
     budgets,
+    driver_pause,
     isolation,
+    isolation_view,
     machines,
     outage,
 )
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.runtime.judge_failures import JudgeFailure, JudgeName
+from everstep_controller.webhooks.webhooks import WEBHOOK_FAILED, WebhookFailure, webhook_finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,8 @@ FROM_STATE = (
         (rejected_records.RECORD_REJECTED, rejected_records.ORDER_REJECTED),
         rejected_records.findings,
     ),
-    StateFindings((isolation.DRIVER_FAILED,), isolation.driver_findings),
+    StateFindings((isolation.DRIVER_FAILED,), isolation_view.driver_findings),
+    StateFindings((driver_pause.DRIVERS_PAUSED,), driver_pause.findings),
     StateFindings(
         (agent_identity.NODE_NAME_TAKEN, agent_identity.AGENT_QUARANTINED), agent_identity.findings
     ),
@@ -93,6 +97,7 @@ CONDITIONS = (
     _HALTED,
     _PAUSED,
     _JUDGE_FAILED,
+    WEBHOOK_FAILED,
     *(condition for one in FROM_STATE for condition in one.conditions),
 )
 
@@ -103,6 +108,7 @@ class ShellTrouble:
 
     journal_full: JournalFull | None = None
     judge_failures: tuple[JudgeFailure, ...] = ()
+    webhook_failures: tuple[WebhookFailure, ...] = ()
 
 
 def open_controller_findings(
@@ -117,6 +123,8 @@ def open_controller_findings(
         yield OpenFinding(full, since(CONTROLLER, _JOURNAL_FULL.name))
     for failure in trouble.judge_failures:
         yield OpenFinding(_judge_failed(failure), failure.since_ns)
+    for webhook in trouble.webhook_failures:
+        yield OpenFinding(webhook_finding(webhook), webhook.since_ns)
     if state.halted:
         began = "RecoveryBegun" if state.recovering else _HALTED.name
         yield OpenFinding(_halted(state), since(CONTROLLER, began))

@@ -9,7 +9,7 @@ from everstep_common.judging.moment import Moment
 from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import Event, EventRejected, JournaledEvent
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.journal.codec import encode, encode_actions, kind_of
+from everstep_controller.journal.codec import encode, encode_about, encode_actions, kind_of
 from everstep_controller.journal.group_commit import JournalEntry, JournalFull, Write
 from everstep_controller.journal.port import Announcement, JournalWriter, Mark
 from everstep_controller.runtime.clock import ControllerClock
@@ -254,7 +254,9 @@ class Runtime:
 
     def _line(self, seq: int, at_ns: int, action: Announce) -> Announcement:
         number, self._next_announcement = self._next_announcement, self._next_announcement + 1
-        return Announcement(number, seq, at_ns, action.subject, action.reason, action.message)
+        about = encode_about(action.about)
+        said = action.subject, action.reason, action.message
+        return Announcement(number, seq, at_ns, *said, about)
 
     def _publish(self, lines: Sequence[Announcement]) -> None:
         for line in lines:

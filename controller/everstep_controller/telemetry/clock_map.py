@@ -97,6 +97,18 @@ class ClockMap:
         elif sample.uncertainty_ns <= self._best.uncertainty_at(sample.taken_ns):
             self._best = sample
 
+    def seen_ns(self, moment: Moment, now_ns: int) -> int:
+        """Return when something was seen, at the latest; of an earlier boot by the wall clock, too.
+
+        It was before this boot began. Whether a wall clock was right then nobody knows: it only
+        makes evidence older.
+        """
+        known = self.estimate(now_ns)
+        if known is None or moment.boot_id == self.boot_id:
+            return self.to_controller_ns(moment.boot_id, moment.boot_ns, now_ns)
+        by_wall_ns = moment.wall_ns - self._wall_ns + known.offset_ns
+        return max(0, min(now_ns, known.offset_ns, by_wall_ns))
+
     def to_controller_ns(self, boot_id: str, boot_ns: int, now_ns: int) -> int:
         """Return when something happened; never after ``now_ns``.
 

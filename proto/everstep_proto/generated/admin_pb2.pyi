@@ -94,10 +94,13 @@ class ListNodesReply(_message.Message):
     REFUSED_AGENTS_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    DRIVERS_PAUSED_FIELD_NUMBER: _builtins.int
     halted: _builtins.str
     """The controller acts on nothing, and this is why; empty otherwise."""
     next_page_token: _builtins.str
     """What to ask for the next page with; empty on the last one."""
+    drivers_paused: _builtins.str
+    """No scheduler is told anything, and this is why; empty otherwise."""
     @_builtins.property
     def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeSummary]:
         """The nodes of this page."""
@@ -118,10 +121,11 @@ class ListNodesReply(_message.Message):
         refused_agents: _abc.Iterable[Global___RefusedAgent] | None = ...,
         summary: Global___FleetSummary | None = ...,
         next_page_token: _builtins.str = ...,
+        drivers_paused: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["halted", b"halted", "next_page_token", b"next_page_token", "nodes", b"nodes", "refused_agents", b"refused_agents", "summary", b"summary"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drivers_paused", b"drivers_paused", "halted", b"halted", "next_page_token", b"next_page_token", "nodes", b"nodes", "refused_agents", b"refused_agents", "summary", b"summary"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -261,6 +265,7 @@ class NodeSummary(_message.Message):
     DOUBT_FIELD_NUMBER: _builtins.int
     DOUBTED_NS_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """Its name."""
     state: _builtins.str
@@ -297,6 +302,10 @@ class NodeSummary(_message.Message):
     def jobs(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Jobs that have ranks on it."""
 
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Its groups, in order."""
+
     def __init__(
         self,
         *,
@@ -316,10 +325,11 @@ class NodeSummary(_message.Message):
         doubt: _builtins.str = ...,
         doubted_ns: _builtins.int = ...,
         domain: _builtins.str = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "domain", b"domain", "doubt", b"doubt", "doubted_ns", b"doubted_ns", "findings", b"findings", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "claims", b"claims", "connected", b"connected", "cpu_count", b"cpu_count", "domain", b"domain", "doubt", b"doubt", "doubted_ns", b"doubted_ns", "findings", b"findings", "groups", b"groups", "jobs", b"jobs", "maintenance", b"maintenance", "memory_bytes", b"memory_bytes", "no_spare", b"no_spare", "node", b"node", "reason", b"reason", "since_ns", b"since_ns", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -402,6 +412,7 @@ class NodeDetail(_message.Message):
     CLOCK_UNCERTAINTY_NS_FIELD_NUMBER: _builtins.int
     KERNEL_MESSAGES_FIELD_NUMBER: _builtins.int
     SWAP_PLAN_FIELD_NUMBER: _builtins.int
+    SCHEDULERS_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     """Version of its agent."""
     boot_id: _builtins.str
@@ -446,6 +457,10 @@ class NodeDetail(_message.Message):
     def kernel_messages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Its newest kernel messages of level warning or worse, oldest first: "2026-01-31 12:00:00 error: text"."""
 
+    @_builtins.property
+    def schedulers(self) -> _containers.RepeatedCompositeFieldContainer[Global___SchedulerView]:
+        """What schedulers say of it; of each driver that knows it, or is told of it."""
+
     def __init__(
         self,
         *,
@@ -464,14 +479,69 @@ class NodeDetail(_message.Message):
         clock_uncertainty_ns: _builtins.int = ...,
         kernel_messages: _abc.Iterable[_builtins.str] | None = ...,
         swap_plan: _builtins.str = ...,
+        schedulers: _abc.Iterable[Global___SchedulerView] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["summary", b"summary"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "agent_version", b"agent_version", "boot_id", b"boot_id", "clock_offset_ns", b"clock_offset_ns", "clock_uncertainty_ns", b"clock_uncertainty_ns", "cpu_model", b"cpu_model", "disks", b"disks", "domain", b"domain", "findings", b"findings", "interfaces", b"interfaces", "kernel", b"kernel", "kernel_messages", b"kernel_messages", "notes", b"notes", "summary", b"summary", "swap_plan", b"swap_plan"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accelerators", b"accelerators", "agent_version", b"agent_version", "boot_id", b"boot_id", "clock_offset_ns", b"clock_offset_ns", "clock_uncertainty_ns", b"clock_uncertainty_ns", "cpu_model", b"cpu_model", "disks", b"disks", "domain", b"domain", "findings", b"findings", "interfaces", b"interfaces", "kernel", b"kernel", "kernel_messages", b"kernel_messages", "notes", b"notes", "schedulers", b"schedulers", "summary", b"summary", "swap_plan", b"swap_plan"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeDetail: _TypeAlias = NodeDetail  # noqa: Y015
+
+@_typing.final
+class SchedulerView(_message.Message):
+    """A node at one scheduler."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIVER_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    WORK_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    HELD_FIELD_NUMBER: _builtins.int
+    OURS_FIELD_NUMBER: _builtins.int
+    ELSEWHERE_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_NS_FIELD_NUMBER: _builtins.int
+    driver: _builtins.str
+    """Name of the driver."""
+    state: _builtins.str
+    """Its state there, in the scheduler's words; empty where that is not known."""
+    age_s: _builtins.float
+    """How old the reading is that says so; not set before the first one since the controller's start."""
+    held: _builtins.str
+    """Why the scheduler places no work there; empty where it does."""
+    ours: _builtins.bool
+    """That is for Everstep; else somebody else's word."""
+    elsewhere: _builtins.bool
+    """The driver is not told of this node: its groups name others."""
+    waiting_since_ns: _builtins.int
+    """Since when it is not as it is wanted; 0 where it is."""
+    @_builtins.property
+    def work(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What runs there, by the scheduler's names; of many the first ones."""
+
+    def __init__(
+        self,
+        *,
+        driver: _builtins.str = ...,
+        state: _builtins.str = ...,
+        work: _abc.Iterable[_builtins.str] | None = ...,
+        age_s: _builtins.float | None = ...,
+        held: _builtins.str = ...,
+        ours: _builtins.bool = ...,
+        elsewhere: _builtins.bool = ...,
+        waiting_since_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_s", b"_age_s", "age_s", b"age_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_s", b"_age_s", "age_s", b"age_s", "driver", b"driver", "elsewhere", b"elsewhere", "held", b"held", "ours", b"ours", "state", b"state", "waiting_since_ns", b"waiting_since_ns", "work", b"work"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__age_s: _TypeAlias = _typing.Literal["age_s"]  # noqa: Y015
+    _WhichOneofArgType__age_s: _TypeAlias = _typing.Literal["_age_s", b"_age_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_s) -> _WhichOneofReturnType__age_s | None: ...
+
+Global___SchedulerView: _TypeAlias = SchedulerView  # noqa: Y015
 
 @_typing.final
 class DiskLine(_message.Message):
@@ -3255,22 +3325,26 @@ class PauseRequest(_message.Message):
     SUBJECT_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     OPERATOR_FIELD_NUMBER: _builtins.int
+    DRIVERS_FIELD_NUMBER: _builtins.int
     subject: _builtins.str
     """Node or job; empty for everything."""
     reason: _builtins.str
     """Kept in the audit log."""
     operator: _builtins.str
     """Who asks."""
+    drivers: _builtins.bool
+    """Not automation: no scheduler is told anything; the subject is empty."""
     def __init__(
         self,
         *,
         subject: _builtins.str = ...,
         reason: _builtins.str = ...,
         operator: _builtins.str = ...,
+        drivers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["operator", b"operator", "reason", b"reason", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drivers", b"drivers", "operator", b"operator", "reason", b"reason", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3284,19 +3358,23 @@ class ResumeRequest(_message.Message):
 
     SUBJECT_FIELD_NUMBER: _builtins.int
     OPERATOR_FIELD_NUMBER: _builtins.int
+    DRIVERS_FIELD_NUMBER: _builtins.int
     subject: _builtins.str
     """Node or job; empty for everything."""
     operator: _builtins.str
     """Who asks."""
+    drivers: _builtins.bool
+    """Not automation: schedulers are told again; the subject is empty."""
     def __init__(
         self,
         *,
         subject: _builtins.str = ...,
         operator: _builtins.str = ...,
+        drivers: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["operator", b"operator", "subject", b"subject"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drivers", b"drivers", "operator", b"operator", "subject", b"subject"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3309,6 +3387,12 @@ class AutomationReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     PAUSED_FIELD_NUMBER: _builtins.int
+    DRIVERS_PAUSED_FIELD_NUMBER: _builtins.int
+    WAITING_NODES_FIELD_NUMBER: _builtins.int
+    drivers_paused: _builtins.str
+    """No scheduler is told anything, and this is why; empty otherwise."""
+    waiting_nodes: _builtins.int
+    """Number of nodes of which schedulers are to be told something that they have not been told."""
     @_builtins.property
     def paused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Paused nodes and jobs; "fleet" for everything."""
@@ -3317,14 +3401,357 @@ class AutomationReply(_message.Message):
         self,
         *,
         paused: _abc.Iterable[_builtins.str] | None = ...,
+        drivers_paused: _builtins.str = ...,
+        waiting_nodes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["paused", b"paused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drivers_paused", b"drivers_paused", "paused", b"paused", "waiting_nodes", b"waiting_nodes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AutomationReply: _TypeAlias = AutomationReply  # noqa: Y015
+
+@_typing.final
+class GetPolicyRequest(_message.Message):
+    """Of what."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    WHAT_IF_NS_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """A node, or a condition ("XidFatal"); empty for the fleet."""
+    what_if_ns: _builtins.int
+    """Say what enforcing would have done within this time until now; 0: do not."""
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        what_if_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["subject", b"subject", "what_if_ns", b"what_if_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetPolicyRequest: _TypeAlias = GetPolicyRequest  # noqa: Y015
+
+@_typing.final
+class PolicyReply(_message.Message):
+    """How far automation may go, and why."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    LINES_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
+    WHAT_IF_FIELD_NUMBER: _builtins.int
+    KNOWN_SINCE_NS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"node", "condition" or "fleet"."""
+    mode: _builtins.str
+    """Mode of the fleet."""
+    budgets: _builtins.str
+    """How far the budgets are spent."""
+    known_since_ns: _builtins.int
+    """Since when that is known: older records are kept no more, or nothing was recorded before; 0: all of it is."""
+    @_builtins.property
+    def lines(self) -> _containers.RepeatedCompositeFieldContainer[Global___PolicyLine]:
+        """Of a node, each condition that is open there or named in a rule; of a condition, each kind of nodes."""
+
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupLine]:
+        """The groups: all of the fleet, or those of the node."""
+
+    @_builtins.property
+    def what_if(self) -> _containers.RepeatedCompositeFieldContainer[Global___WhatIfLine]:
+        """What enforcing would have done, by condition; where it was asked for."""
+
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        mode: _builtins.str = ...,
+        budgets: _builtins.str = ...,
+        lines: _abc.Iterable[Global___PolicyLine] | None = ...,
+        groups: _abc.Iterable[Global___GroupLine] | None = ...,
+        what_if: _abc.Iterable[Global___WhatIfLine] | None = ...,
+        known_since_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "groups", b"groups", "kind", b"kind", "known_since_ns", b"known_since_ns", "lines", b"lines", "mode", b"mode", "what_if", b"what_if"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyReply: _TypeAlias = PolicyReply  # noqa: Y015
+
+@_typing.final
+class PolicyLine(_message.Message):
+    """A mode, and the rules that lead to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    MODE_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    RULES_FIELD_NUMBER: _builtins.int
+    subject: _builtins.str
+    """The condition, or the nodes."""
+    mode: _builtins.str
+    """"observe", "advise" or "enforce"."""
+    nodes: _builtins.int
+    """Number of nodes for which it holds."""
+    @_builtins.property
+    def rules(self) -> _containers.RepeatedCompositeFieldContainer[Global___PolicyRule]:
+        """Each rule that was looked at, those first that come first."""
+
+    def __init__(
+        self,
+        *,
+        subject: _builtins.str = ...,
+        mode: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+        rules: _abc.Iterable[Global___PolicyRule] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mode", b"mode", "nodes", b"nodes", "rules", b"rules", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyLine: _TypeAlias = PolicyLine  # noqa: Y015
+
+@_typing.final
+class PolicyRule(_message.Message):
+    """A rule."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PLACE_FIELD_NUMBER: _builtins.int
+    SAYS_FIELD_NUMBER: _builtins.int
+    DECIDES_FIELD_NUMBER: _builtins.int
+    place: _builtins.str
+    """Where it stands."""
+    says: _builtins.str
+    """What it says."""
+    decides: _builtins.bool
+    """It decides."""
+    def __init__(
+        self,
+        *,
+        place: _builtins.str = ...,
+        says: _builtins.str = ...,
+        decides: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["decides", b"decides", "place", b"place", "says", b"says"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PolicyRule: _TypeAlias = PolicyRule  # noqa: Y015
+
+@_typing.final
+class GroupLine(_message.Message):
+    """A group of nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    SAYS_FIELD_NUMBER: _builtins.int
+    group: _builtins.str
+    """Its name."""
+    nodes: _builtins.int
+    """Number of its nodes that are known."""
+    @_builtins.property
+    def says(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is set for it, a sentence each."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+        says: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "nodes", b"nodes", "says", b"says"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GroupLine: _TypeAlias = GroupLine  # noqa: Y015
+
+@_typing.final
+class WhatIfLine(_message.Message):
+    """What enforcing a condition everywhere would have done, with the budgets as they are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONDITION_FIELD_NUMBER: _builtins.int
+    FOUND_FIELD_NUMBER: _builtins.int
+    ISOLATED_FIELD_NUMBER: _builtins.int
+    HELD_BACK_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    BY_ITSELF_FIELD_NUMBER: _builtins.int
+    WITHIN_NS_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    condition: _builtins.str
+    """The condition; empty for all of them together."""
+    found: _builtins.int
+    """Number of nodes on which it was found."""
+    why: _builtins.str
+    """The first budget that had no room."""
+    by_itself: _builtins.int
+    """How many of the isolated were well again within within_ns."""
+    within_ns: _builtins.int
+    """That time."""
+    done: _builtins.int
+    """How many of them were isolated in truth."""
+    @_builtins.property
+    def isolated(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that would have been isolated, in the order of time."""
+
+    @_builtins.property
+    def held_back(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes for which a budget had no room."""
+
+    def __init__(
+        self,
+        *,
+        condition: _builtins.str = ...,
+        found: _builtins.int = ...,
+        isolated: _abc.Iterable[_builtins.str] | None = ...,
+        held_back: _abc.Iterable[_builtins.str] | None = ...,
+        why: _builtins.str = ...,
+        by_itself: _builtins.int = ...,
+        within_ns: _builtins.int = ...,
+        done: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by_itself", b"by_itself", "condition", b"condition", "done", b"done", "found", b"found", "held_back", b"held_back", "isolated", b"isolated", "why", b"why", "within_ns", b"within_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WhatIfLine: _TypeAlias = WhatIfLine  # noqa: Y015
+
+@_typing.final
+class ListDriversRequest(_message.Message):
+    """Nothing to choose."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDriversRequest: _TypeAlias = ListDriversRequest  # noqa: Y015
+
+@_typing.final
+class ListDriversReply(_message.Message):
+    """The isolation drivers that are configured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIVERS_FIELD_NUMBER: _builtins.int
+    PAUSED_FIELD_NUMBER: _builtins.int
+    PAUSED_NS_FIELD_NUMBER: _builtins.int
+    paused: _builtins.str
+    """No scheduler is told anything, and this is why; empty otherwise."""
+    paused_ns: _builtins.int
+    """Since when."""
+    @_builtins.property
+    def drivers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DriverLine]:
+        """They, by name."""
+
+    def __init__(
+        self,
+        *,
+        drivers: _abc.Iterable[Global___DriverLine] | None = ...,
+        paused: _builtins.str = ...,
+        paused_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["drivers", b"drivers", "paused", b"paused", "paused_ns", b"paused_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListDriversReply: _TypeAlias = ListDriversReply  # noqa: Y015
+
+@_typing.final
+class DriverLine(_message.Message):
+    """An isolation driver."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRIVER_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    HELD_OURS_FIELD_NUMBER: _builtins.int
+    HELD_BY_OTHERS_FIELD_NUMBER: _builtins.int
+    AGE_S_FIELD_NUMBER: _builtins.int
+    WAITING_FIELD_NUMBER: _builtins.int
+    WAITING_SINCE_NS_FIELD_NUMBER: _builtins.int
+    FAILURES_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    FAILED_CALLS_FIELD_NUMBER: _builtins.int
+    driver: _builtins.str
+    """Its name."""
+    nodes: _builtins.int
+    """Number of nodes that it is told of."""
+    held_ours: _builtins.int
+    """Of these, how many its scheduler places no work on for Everstep."""
+    held_by_others: _builtins.int
+    """And how many for others."""
+    age_s: _builtins.float
+    """How old the newest reading of its scheduler is; not set before the first one since the start."""
+    waiting_since_ns: _builtins.int
+    """Since when the oldest of them waits; 0 for none."""
+    failures: _builtins.int
+    """How many calls in a row have failed; 0 where nothing is left undone."""
+    failure: _builtins.str
+    """Why the newest did."""
+    failed_calls: _builtins.int
+    """How many calls have failed since the controller's start."""
+    @_builtins.property
+    def waiting(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that are not as they are wanted there."""
+
+    def __init__(
+        self,
+        *,
+        driver: _builtins.str = ...,
+        nodes: _builtins.int = ...,
+        held_ours: _builtins.int = ...,
+        held_by_others: _builtins.int = ...,
+        age_s: _builtins.float | None = ...,
+        waiting: _abc.Iterable[_builtins.str] | None = ...,
+        waiting_since_ns: _builtins.int = ...,
+        failures: _builtins.int = ...,
+        failure: _builtins.str = ...,
+        failed_calls: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_age_s", b"_age_s", "age_s", b"age_s"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_age_s", b"_age_s", "age_s", b"age_s", "driver", b"driver", "failed_calls", b"failed_calls", "failure", b"failure", "failures", b"failures", "held_by_others", b"held_by_others", "held_ours", b"held_ours", "nodes", b"nodes", "waiting", b"waiting", "waiting_since_ns", b"waiting_since_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__age_s: _TypeAlias = _typing.Literal["age_s"]  # noqa: Y015
+    _WhichOneofArgType__age_s: _TypeAlias = _typing.Literal["_age_s", b"_age_s"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__age_s) -> _WhichOneofReturnType__age_s | None: ...
+
+Global___DriverLine: _TypeAlias = DriverLine  # noqa: Y015
 
 @_typing.final
 class TestPairRequest(_message.Message):
@@ -3656,6 +4083,7 @@ class ControllerDetail(_message.Message):
     STARTED_NS_FIELD_NUMBER: _builtins.int
     BUDGETS_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
+    DRIVERS_PAUSED_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version."""
     term: _builtins.int
@@ -3672,6 +4100,8 @@ class ControllerDetail(_message.Message):
     """How far the budgets of automation are spent, and what they hold back."""
     cluster_id: _builtins.str
     """Id of its cluster; agents of another one are refused."""
+    drivers_paused: _builtins.str
+    """No scheduler is told anything, and this is why; empty otherwise."""
     @_builtins.property
     def paused(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Paused nodes and jobs."""
@@ -3688,10 +4118,11 @@ class ControllerDetail(_message.Message):
         started_ns: _builtins.int = ...,
         budgets: _builtins.str = ...,
         cluster_id: _builtins.str = ...,
+        drivers_paused: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "cluster_id", b"cluster_id", "halted", b"halted", "journal_events", b"journal_events", "mode", b"mode", "paused", b"paused", "started_ns", b"started_ns", "term", b"term", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "cluster_id", b"cluster_id", "drivers_paused", b"drivers_paused", "halted", b"halted", "journal_events", b"journal_events", "mode", b"mode", "paused", b"paused", "started_ns", b"started_ns", "term", b"term", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -3886,3 +4317,162 @@ class CancelMaintenanceRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CancelMaintenanceRequest: _TypeAlias = CancelMaintenanceRequest  # noqa: Y015
+
+@_typing.final
+class ListWebhooksRequest(_message.Message):
+    """List webhooks."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWebhooksRequest: _TypeAlias = ListWebhooksRequest  # noqa: Y015
+
+@_typing.final
+class ListWebhooksReply(_message.Message):
+    """Webhooks, by name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEBHOOKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def webhooks(self) -> _containers.RepeatedCompositeFieldContainer[Global___WebhookLine]:
+        """The webhooks that are configured."""
+
+    def __init__(
+        self,
+        *,
+        webhooks: _abc.Iterable[Global___WebhookLine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["webhooks", b"webhooks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListWebhooksReply: _TypeAlias = ListWebhooksReply  # noqa: Y015
+
+@_typing.final
+class WebhookLine(_message.Message):
+    """How a webhook fares; counts are of this start of the controller."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    SENT_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    GIVEN_UP_FIELD_NUMBER: _builtins.int
+    DIGESTED_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    ANSWER_NS_FIELD_NUMBER: _builtins.int
+    TROUBLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name in the configuration."""
+    host: _builtins.str
+    """Host of its URL; empty before the first request."""
+    cursor: _builtins.int
+    """Line of the event list up to which it is done."""
+    lag: _builtins.int
+    """Lines behind that one."""
+    sent: _builtins.int
+    """Events that were accepted."""
+    failed: _builtins.int
+    """Requests that were not."""
+    given_up: _builtins.int
+    """Events that were given up."""
+    digested: _builtins.int
+    """Events that went in digests."""
+    answer: _builtins.str
+    """The newest answer, or why there was none."""
+    answer_ns: _builtins.int
+    """When that was; 0 before the first."""
+    trouble: _builtins.str
+    """Why it fails for so long that people should look; empty while it works."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        host: _builtins.str = ...,
+        cursor: _builtins.int = ...,
+        lag: _builtins.int = ...,
+        sent: _builtins.int = ...,
+        failed: _builtins.int = ...,
+        given_up: _builtins.int = ...,
+        digested: _builtins.int = ...,
+        answer: _builtins.str = ...,
+        answer_ns: _builtins.int = ...,
+        trouble: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "answer_ns", b"answer_ns", "cursor", b"cursor", "digested", b"digested", "failed", b"failed", "given_up", b"given_up", "host", b"host", "lag", b"lag", "name", b"name", "sent", b"sent", "trouble", b"trouble"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WebhookLine: _TypeAlias = WebhookLine  # noqa: Y015
+
+@_typing.final
+class TestWebhookRequest(_message.Message):
+    """Test which webhook."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name in the configuration."""
+    operator: _builtins.str
+    """Who asks."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "operator", b"operator"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestWebhookRequest: _TypeAlias = TestWebhookRequest  # noqa: Y015
+
+@_typing.final
+class TestWebhookReply(_message.Message):
+    """What came of a test."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    ANSWER_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.bool
+    """Whether the receiver took it."""
+    answer: _builtins.str
+    """The answer, or why there was none."""
+    host: _builtins.str
+    """Host that it was sent to."""
+    def __init__(
+        self,
+        *,
+        accepted: _builtins.bool = ...,
+        answer: _builtins.str = ...,
+        host: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "answer", b"answer", "host", b"host"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TestWebhookReply: _TypeAlias = TestWebhookReply  # noqa: Y015

@@ -65,6 +65,16 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsReply.FromString,
                 _registered_method=True)
+        self.ListWebhooks = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListWebhooks',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListWebhooksRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListWebhooksReply.FromString,
+                _registered_method=True)
+        self.TestWebhook = channel.unary_unary(
+                '/everstep.admin.v1.Admin/TestWebhook',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.TestWebhookRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.TestWebhookReply.FromString,
+                _registered_method=True)
         self.ListJobs = channel.unary_unary(
                 '/everstep.admin.v1.Admin/ListJobs',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListJobsRequest.SerializeToString,
@@ -180,6 +190,16 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.FromString,
                 _registered_method=True)
+        self.GetPolicy = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetPolicy',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetPolicyRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.PolicyReply.FromString,
+                _registered_method=True)
+        self.ListDrivers = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListDrivers',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListDriversRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListDriversReply.FromString,
+                _registered_method=True)
         self.Inject = channel.unary_unary(
                 '/everstep.admin.v1.Admin/Inject',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.InjectRequest.SerializeToString,
@@ -254,6 +274,20 @@ class AdminServicer(object):
 
     def ListIncidents(self, request, context):
         """Incidents of the whole fleet, newest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListWebhooks(self, request, context):
+        """How each webhook of the controller fares.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TestWebhook(self, request, context):
+        """Send a test event by a webhook, and wait for the answer. NOT_FOUND for an unknown name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -432,6 +466,21 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def GetPolicy(self, request, context):
+        """How far automation may go for a node, a condition or the fleet, and by which rule; and what enforcing would have done.
+        NOT_FOUND for what is neither a node nor can be a condition.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListDrivers(self, request, context):
+        """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Inject(self, request, context):
         """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
         node, FAILED_PRECONDITION for one that is not connected.
@@ -508,6 +557,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListIncidents,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsReply.SerializeToString,
+            ),
+            'ListWebhooks': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListWebhooks,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListWebhooksRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListWebhooksReply.SerializeToString,
+            ),
+            'TestWebhook': grpc.unary_unary_rpc_method_handler(
+                    servicer.TestWebhook,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.TestWebhookRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.TestWebhookReply.SerializeToString,
             ),
             'ListJobs': grpc.unary_unary_rpc_method_handler(
                     servicer.ListJobs,
@@ -623,6 +682,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.Resume,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.SerializeToString,
+            ),
+            'GetPolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetPolicy,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetPolicyRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.PolicyReply.SerializeToString,
+            ),
+            'ListDrivers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListDrivers,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListDriversRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListDriversReply.SerializeToString,
             ),
             'Inject': grpc.unary_unary_rpc_method_handler(
                     servicer.Inject,
@@ -818,6 +887,60 @@ class Admin(object):
             '/everstep.admin.v1.Admin/ListIncidents',
             everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.ListIncidentsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListWebhooks(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListWebhooks',
+            everstep__proto_dot_generated_dot_admin__pb2.ListWebhooksRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ListWebhooksReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TestWebhook(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/TestWebhook',
+            everstep__proto_dot_generated_dot_admin__pb2.TestWebhookRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.TestWebhookReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1439,6 +1562,60 @@ class Admin(object):
             '/everstep.admin.v1.Admin/Resume',
             everstep__proto_dot_generated_dot_admin__pb2.ResumeRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.AutomationReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetPolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetPolicy',
+            everstep__proto_dot_generated_dot_admin__pb2.GetPolicyRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.PolicyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListDrivers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListDrivers',
+            everstep__proto_dot_generated_dot_admin__pb2.ListDriversRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ListDriversReply.FromString,
             options,
             channel_credentials,
             insecure,

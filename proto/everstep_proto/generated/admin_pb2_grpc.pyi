@@ -50,6 +50,10 @@ class AdminStub:
     """What happened, oldest first; with follow, then what happens."""
     ListIncidents: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListIncidentsRequest, _admin_pb2.ListIncidentsReply]
     """Incidents of the whole fleet, newest first."""
+    ListWebhooks: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListWebhooksRequest, _admin_pb2.ListWebhooksReply]
+    """How each webhook of the controller fares."""
+    TestWebhook: _grpc.UnaryUnaryMultiCallable[_admin_pb2.TestWebhookRequest, _admin_pb2.TestWebhookReply]
+    """Send a test event by a webhook, and wait for the answer. NOT_FOUND for an unknown name."""
     ListJobs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListJobsRequest, _admin_pb2.ListJobsReply]
     """All jobs."""
     GetJob: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetJobRequest, _admin_pb2.JobDetail]
@@ -120,6 +124,12 @@ class AdminStub:
     """Stop automation, for everything or for one node or job."""
     Resume: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]
     """Let automation go on."""
+    GetPolicy: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.PolicyReply]
+    """How far automation may go for a node, a condition or the fleet, and by which rule; and what enforcing would have done.
+    NOT_FOUND for what is neither a node nor can be a condition.
+    """
+    ListDrivers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListDriversRequest, _admin_pb2.ListDriversReply]
+    """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
     Inject: _grpc.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -156,6 +166,10 @@ class AdminAsyncStub(AdminStub):
     """What happened, oldest first; with follow, then what happens."""
     ListIncidents: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListIncidentsRequest, _admin_pb2.ListIncidentsReply]  # type: ignore[assignment]
     """Incidents of the whole fleet, newest first."""
+    ListWebhooks: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListWebhooksRequest, _admin_pb2.ListWebhooksReply]  # type: ignore[assignment]
+    """How each webhook of the controller fares."""
+    TestWebhook: _aio.UnaryUnaryMultiCallable[_admin_pb2.TestWebhookRequest, _admin_pb2.TestWebhookReply]  # type: ignore[assignment]
+    """Send a test event by a webhook, and wait for the answer. NOT_FOUND for an unknown name."""
     ListJobs: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListJobsRequest, _admin_pb2.ListJobsReply]  # type: ignore[assignment]
     """All jobs."""
     GetJob: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetJobRequest, _admin_pb2.JobDetail]  # type: ignore[assignment]
@@ -226,6 +240,12 @@ class AdminAsyncStub(AdminStub):
     """Stop automation, for everything or for one node or job."""
     Resume: _aio.UnaryUnaryMultiCallable[_admin_pb2.ResumeRequest, _admin_pb2.AutomationReply]  # type: ignore[assignment]
     """Let automation go on."""
+    GetPolicy: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPolicyRequest, _admin_pb2.PolicyReply]  # type: ignore[assignment]
+    """How far automation may go for a node, a condition or the fleet, and by which rule; and what enforcing would have done.
+    NOT_FOUND for what is neither a node nor can be a condition.
+    """
+    ListDrivers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListDriversRequest, _admin_pb2.ListDriversReply]  # type: ignore[assignment]
+    """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
     Inject: _aio.UnaryUnaryMultiCallable[_admin_pb2.InjectRequest, _admin_pb2.InjectionLine]  # type: ignore[assignment]
     """Make a fault on a node on purpose, and wait for its agent's answer. NOT_FOUND for an unknown
     node, FAILED_PRECONDITION for one that is not connected.
@@ -295,6 +315,22 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListIncidentsReply, _abc.Awaitable[_admin_pb2.ListIncidentsReply]]:
         """Incidents of the whole fleet, newest first."""
+
+    @_abc_1.abstractmethod
+    def ListWebhooks(
+        self,
+        request: _admin_pb2.ListWebhooksRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListWebhooksReply, _abc.Awaitable[_admin_pb2.ListWebhooksReply]]:
+        """How each webhook of the controller fares."""
+
+    @_abc_1.abstractmethod
+    def TestWebhook(
+        self,
+        request: _admin_pb2.TestWebhookRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TestWebhookReply, _abc.Awaitable[_admin_pb2.TestWebhookReply]]:
+        """Send a test event by a webhook, and wait for the answer. NOT_FOUND for an unknown name."""
 
     @_abc_1.abstractmethod
     def ListJobs(
@@ -503,6 +539,24 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AutomationReply, _abc.Awaitable[_admin_pb2.AutomationReply]]:
         """Let automation go on."""
+
+    @_abc_1.abstractmethod
+    def GetPolicy(
+        self,
+        request: _admin_pb2.GetPolicyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.PolicyReply, _abc.Awaitable[_admin_pb2.PolicyReply]]:
+        """How far automation may go for a node, a condition or the fleet, and by which rule; and what enforcing would have done.
+        NOT_FOUND for what is neither a node nor can be a condition.
+        """
+
+    @_abc_1.abstractmethod
+    def ListDrivers(
+        self,
+        request: _admin_pb2.ListDriversRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListDriversReply, _abc.Awaitable[_admin_pb2.ListDriversReply]]:
+        """The isolation drivers: how old what each knows of its scheduler is, and what waits to be told there."""
 
     @_abc_1.abstractmethod
     def Inject(

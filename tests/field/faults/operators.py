@@ -57,7 +57,11 @@ def _upgrade_agents(world: World) -> Done:
 
 
 def _upgrade(machines: Sequence[Machine], wheel: str) -> None:
-    pip = ("/opt/everstep/bin/pip", "install", "--quiet", "--no-index", "--no-deps")
+    # Two of them at once would take each other's files away.
+    pip = (
+        *("flock", "/run/everstep-upgrade", "/opt/everstep/bin/pip", "install", "--quiet"),
+        *("--no-index", "--no-deps"),
+    )
     for one in machines:
         # One that has gone meanwhile is left as it is.
         with contextlib.suppress(AssertionError, subprocess.SubprocessError):

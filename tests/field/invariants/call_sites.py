@@ -334,6 +334,23 @@ def _vault_of_agents() -> Iterator[CallSite]:
 def _controller() -> Iterator[CallSite]:
     c = f"{_C}."
     yield CallSite(
+        f"{c}webhooks.sender",
+        "webhook %s: %s",
+        _R,
+        "its receiver is told the same, as io.everstep.not-sent",
+    )
+    yield CallSite(
+        f"{c}webhooks.sender",
+        "webhook %s: %s cannot be written: %s; after a restart some events come twice",
+        _X,
+        "a disk is full, and nothing is lost",
+    )
+    yield CallSite(
+        *(f"{c}webhooks.sender", "webhook %s ended", _F),
+        "the controller tells of it while it lasts",
+        ("WebhookFailed",),
+    )
+    yield CallSite(
         *(f"{c}api.fleet.sessions", "%s: a %s of %d bytes is too long to send", _N),
         "no order of the field is so long",
     )
@@ -354,8 +371,10 @@ def _controller() -> Iterator[CallSite]:
         "the process ends, and the next one goes on",
     )
     yield CallSite(
-        *(f"{c}judge_runner", "%s failed", _F, "a judge over samples is broken"), ("JudgeFailed",)
+        *(f"{c}watches.judge_runner", "%s failed", _F, "a judge over samples is broken"),
+        ("JudgeFailed",),
     )
+    yield from _kubernetes()
     yield CallSite(_C, "%s", _X, "it cannot start: the unit is shown as failed")
     yield CallSite(_C, "%s; this process ends, and the next one goes on", _N, "the core is broken")
     yield CallSite(
@@ -409,8 +428,33 @@ def _controller() -> Iterator[CallSite]:
         *(f"{c}runtime.runtime", "%s; %d events refused", _F, "its disk is full"), ("JournalFull",)
     )
     yield CallSite(
-        *(f"{c}slow_monitor", "the judge of slow ranks failed", _N),
+        *(f"{c}watches.slow_monitor", "the judge of slow ranks failed", _N),
         broken,
+    )
+
+
+def _kubernetes() -> Iterator[CallSite]:
+    k, failed = f"{_C}.drivers.kubernetes.", ("IsolationDriverFailed",)
+    yield CallSite(
+        *(f"{k}nodes", "kubernetes: the nodes are not followed, and this is tried again: %s", _F),
+        *("the API server is away", failed),
+    )
+    yield CallSite(
+        *(f"{k}conditions", "kubernetes: a condition is not written, and tried again: %s", _F),
+        *("the API server is away", failed),
+    )
+    yield CallSite(
+        *(f"{k}driver", "kubernetes: marks of %s are not as they should be: %s", _X),
+        "the next reading does it",
+    )
+    yield CallSite(
+        *(f"{k}evictions", "kubernetes: pods of %s are not evicted: %s", _X), "it is tried again"
+    )
+    yield CallSite(
+        f"{k}evictions",
+        "kubernetes: %d pods were not evicted from %s within %g s, and people should look after "
+        "them: %s: %s",
+        *(_R, "the condition of the node names them, where people of Kubernetes look"),
     )
 
 

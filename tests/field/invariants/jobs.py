@@ -114,7 +114,12 @@ def redone_steps_are_explained(round_: Round) -> Sequence[Violation]:
             # That it had made its last step only an agent could have told that was away.
             excuses.append(Excuse.UNSAVED)
         places = () if result is None else result.nodes
-        if not any(explained(round_, one, first.at_s, places, first.job) for one in excuses):
+        # A job may wait long for a node after the fault that stopped it.
+        since_s = first.at_s if first.since_s is None else first.since_s
+        if not any(
+            explained(round_, one, first.at_s, places, first.job, since_s=since_s)
+            for one in excuses
+        ):
             told = f"step {first.from_step} was made again after {first.to_step}, with no fault"
             found.append(Violation(first.at_s, first.job, told))
     return found

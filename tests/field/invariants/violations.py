@@ -19,10 +19,19 @@ class Violation:
 
 
 def explains(
-    fault: Fault, excuse: Excuse, at_s: float, nodes: tuple[str, ...], job: str = ""
+    fault: Fault,
+    excuse: Excuse,
+    at_s: float,
+    nodes: tuple[str, ...],
+    job: str = "",
+    since_s: float | None = None,
 ) -> bool:
-    """Return whether a fault explains something on these nodes, or of this job, at that time."""
-    in_time = fault.begun_s - 1.0 <= at_s <= fault.ended_s + fault.aftermath_s
+    """Return whether a fault explains something on these nodes, or of this job, at that time.
+
+    What began at ``since_s`` may have been brought about then already.
+    """
+    began_s = at_s if since_s is None else since_s
+    in_time = fault.begun_s - 1.0 <= at_s and began_s <= fault.ended_s + fault.aftermath_s
     return in_time and concerns(fault, excuse, nodes, job)
 
 
@@ -39,10 +48,15 @@ def concerns(fault: Fault, excuse: Excuse, nodes: tuple[str, ...], job: str = ""
 
 
 def explained(
-    round_: Round, excuse: Excuse, at_s: float, nodes: tuple[str, ...], job: str = ""
+    round_: Round,
+    excuse: Excuse,
+    at_s: float,
+    nodes: tuple[str, ...],
+    job: str = "",
+    since_s: float | None = None,
 ) -> bool:
     """Return whether any fault of the round explains it."""
-    return any(explains(fault, excuse, at_s, nodes, job) for fault in round_.faults)
+    return any(explains(fault, excuse, at_s, nodes, job, since_s) for fault in round_.faults)
 
 
 def covered_s(

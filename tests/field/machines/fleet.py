@@ -10,11 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from fakes.waits import wait_until
 from field.machines.image import REPOSITORY, unpack_image
 from field.machines.machine import Fixed, Machine, machine
 from field.machines.network import Network
 from field.machines.site import CONTROL_HOST, USERS, Site
-from real.daemons import eventually
 from real.hanging_storage import Storage, hanging_storage
 
 CONTROLLER_PORT = 7433
@@ -98,13 +98,13 @@ class Fleet:
     def await_ready(self) -> None:
         """Return when the controller has heard every agent."""
 
-        def connected() -> bool | None:
+        def connected() -> bool:
             answer = self.ask("nodes")
             assert isinstance(answer, dict)
             told = [node["node"] for node in answer["nodes"] if node.get("connected")]
-            return set(told) >= set(self.site.names) or None
+            return set(told) >= set(self.site.names)
 
-        eventually(connected, _START_S, "without some of the agents")
+        wait_until(connected, _START_S, "without some of the agents")
 
 
 @contextlib.contextmanager

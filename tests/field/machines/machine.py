@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from fakes.waits import wait_until
 from field.machines.image import overlay
 from field.machines.site import Place
-from real.daemons import eventually
 
 _GROUPS = Path("/sys/fs/cgroup")
 # systemd makes groups in the first two; the others limit and freeze a machine as a whole.
@@ -79,9 +79,9 @@ class Machine:
             )
         process, self.leader = self.process, 0
         told = f"no first process of {self.name}"
-        self.leader = eventually(lambda: self._first_process(process), 30.0, told)
+        self.leader = wait_until(lambda: self._first_process(process), 30.0, told)
         bus = Path(f"/proc/{self.leader}/root/run/dbus/system_bus_socket")
-        eventually(lambda: bus.exists() or None, patience_s, f"no system bus in {self.name}")
+        wait_until(bus.exists, patience_s, f"no system bus in {self.name}")
 
     def pull_power(self) -> None:
         """End it as a machine ends whose power is gone; its disk stays."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import ConfigError, document, load
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from fuzz.choices import Choices
 from fuzz.edits import edited
 from fuzz.format import Format, Handler

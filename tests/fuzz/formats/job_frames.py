@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from everstep_common.trainer_messages import FROM_LAUNCHER, FROM_TRAINER, Attach, Join
+from everstep_common.launcher_messages import FROM_LAUNCHER, Join
+from everstep_common.rank_messages import FROM_TRAINER, Attach
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 from fuzz.choices import Choices, Maker, option
 from fuzz.format import Format, Handler
@@ -34,7 +35,8 @@ TESTED = (
     "everstep_common.frames",
     "everstep_common.long_frames",
     "everstep_common.json_readers",
-    "everstep_common.trainer_messages",
+    "everstep_common.launcher_messages",
+    "everstep_common.rank_messages",
     "everstep_agent.ipc.connection",
     "everstep_agent.ipc.guarded_socket",
     "everstep_agent.jobs.sessions",

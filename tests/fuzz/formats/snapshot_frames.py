@@ -12,7 +12,7 @@ from pathlib import Path
 
 from everstep_common.frames import FDS_MAX, HEADER_BYTES, body_length, encode, header
 from everstep_common.orders import VaultDirective
-from everstep_common.trainer_messages import FROM_TRAINER, Attach, Await, Begin, Commit, Reserve
+from everstep_common.rank_messages import FROM_TRAINER, Attach, Await, Begin, Commit, Reserve
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 from fuzz.choices import Choices, Maker, option
 from fuzz.edits import edited

@@ -24,8 +24,8 @@ from everstep_agent.storage.worker.messages import FillCopy, MoveLatest, Storage
 from everstep_agent.storage.worker.rank_files import describe_file, fill_copy, write_copy
 from everstep_agent.storage.worker.step_listing import list_steps
 from everstep_agent.storage.worker.step_publication import move_latest
+from everstep_common.rank_messages import Entry
 from everstep_common.reports import StoredStep
-from everstep_common.trainer_messages import Entry
 from fuzz.choices import Choices, option
 from fuzz.edits import edited
 from fuzz.format import Format, Handler

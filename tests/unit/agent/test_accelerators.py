@@ -1,6 +1,7 @@
 """Accelerators: lost or only unread, unhealthy by their tool's word, miscounting, too hot."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from everstep_agent.inventory.accelerators import accelerators_of
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Mode, Severity
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement, Unknown
+from fakes.settings_files import mistakes_in
 
 _SECOND_NS = 10**9
 _START_NS = 3600 * _SECOND_NS
@@ -176,10 +178,9 @@ def test_nothing_that_was_never_run_on_hardware_acts_on_a_node() -> None:
     assert {condition.mode for condition in CONDITIONS} == {Mode.OBSERVE}
 
 
-def test_wrong_limits_are_told_together() -> None:
-    limits = AcceleratorLimits(ecc_corrected_per_s=0, memory_kept_ratio=2)
-    assert len(limits.problems()) == 2
-    assert AcceleratorLimits().problems() == []
+def test_wrong_limits_are_told_together(tmp_path: Path) -> None:
+    wrong = "[signals.accelerators]\necc_corrected_per_s = 0\nmemory_kept_ratio = 2\n"
+    assert len(mistakes_in(tmp_path, wrong)) == 2
 
 
 def test_the_controller_hears_of_them_by_serial_or_by_place() -> None:

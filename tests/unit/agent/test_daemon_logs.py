@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from everstep_agent.probes.kernel.kernel_log import Position
-from everstep_agent.sources.kernel_log import fabric_manager_source, system_log_source
+from everstep_agent.sources.kernel_log import Kept, fabric_manager_source, system_log_source
 from everstep_agent.sources.source import Source
 from everstep_common.judging.findings import FindingKey
 from everstep_common.judging.judgement import Judgement
@@ -13,7 +13,7 @@ from everstep_common.judging.judgement import Judgement
 _OLD = "[Jul 23 2024 07:53:55] [ERROR] [tid 841] failed to find the GPU handle 1 in the multicast"
 _NEW = f"{_OLD} team request setup 2.\n"
 
-_Make = Callable[[Path, Position, Callable[[Position], None], float], Source]
+_Make = Callable[[Path, Position, Kept, float], Source]
 
 
 def _look(
@@ -23,7 +23,7 @@ def _look(
     kept: list[Position] = []
 
     async def scenario() -> list[Judgement]:
-        source = make(path, position, kept.append, 5.0)
+        source = make(path, position, Kept(kept.append), 5.0)
         found: list[Judgement] = []
         for text in ("", *writes):
             with path.open("a", encoding="utf-8") as file:
@@ -54,7 +54,7 @@ def test_a_manager_that_refuses_multicast_is_found_though_its_service_is_active(
 
 def test_a_node_without_a_fabric_manager_has_no_fault(tmp_path: Path) -> None:
     async def scenario() -> Sequence[Judgement]:
-        source = fabric_manager_source(tmp_path / "none", Position(), lambda _: None, 5.0)
+        source = fabric_manager_source(tmp_path / "none", Position(), Kept(lambda _: None), 5.0)
         return await source.look()
 
     assert list(asyncio.run(scenario())) == []
@@ -79,4 +79,26 @@ def test_a_system_log_tells_what_smartd_and_gpfs_say_and_no_more(tmp_path: Path)
         ("GpfsError", "disk/gpfs"),
         ("GpfsUnmounted", "disk/gpfs"),
     ]
+    assert kept[-1].place == path.stat().st_size
+
+
+def test_a_user_who_writes_as_smartd_of_disks_without_end_opens_no_findings_without_end(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "syslog"
+    path.write_text("", encoding="utf-8")
+    lines = (_SMARTD.replace("sda", f"sd{n}") + "FAILED SMART self-check.\n" for n in range(1000))
+    found, _ = _look(path, Position(), "".join(lines), make=system_log_source)
+    assert len(found) == 257
+    assert found[-1].key == FindingKey("disk/others", "DiskSelfCheckFailed")
+
+
+def test_what_follows_a_users_flood_is_found_in_the_same_look(tmp_path: Path) -> None:
+    path = tmp_path / "syslog"
+    path.write_text("", encoding="utf-8")
+    flood = f"Nov  3 12:00:02 node7 bob[9]: {'x' * 8000}\n" * 1000
+    found, kept = _look(
+        path, Position(), f"{flood}{_SMARTD}FAILED SMART self-check.\n", make=system_log_source
+    )
+    assert [one.key.component for one in found] == ["disk/sda"]
     assert kept[-1].place == path.stat().st_size

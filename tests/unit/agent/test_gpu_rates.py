@@ -1,9 +1,12 @@
 """GPU conditions that need time: rates, windows, comparison with peers."""
 
+from pathlib import Path
+
 import pytest
 
 from everstep_agent.detectors.gpus.limits import GpuLimits
 from everstep_agent.detectors.readings.counters import Counters
+from fakes.settings_files import mistakes_in
 from unit.agent.gpu_bench import GpuBench, clear_after, raise_after
 
 
@@ -197,17 +200,18 @@ def test_an_nvlink_that_no_gpu_has_is_no_fault_and_one_that_most_have_is() -> No
     assert bench.finding("NvlinkDown").component == "gpu/0000:3b:00.0"
 
 
-def test_wrong_limits_are_all_refused_at_once() -> None:
-    limits = GpuLimits(ecc_storm_per_s=0, clock_ratio=2, slowdown_minutes=11, nvlink_windows=30)
-    assert [problem.split(":")[0] for problem in limits.problems()] == [
-        "signals.gpu.ecc_storm_per_s",
-        "signals.gpu.clock_ratio",
-        "signals.gpu.slowdown_minutes",
-        "signals.gpu.nvlink_windows",
+def test_wrong_limits_are_all_refused_at_once(tmp_path: Path) -> None:
+    limits = "[signals.gpu]\n"
+    wrong = "ecc_storm_per_s = 0\nclock_ratio = 2\nslowdown_minutes = 11\nnvlink_windows = 30\n"
+    assert sorted(mistakes_in(tmp_path, limits + wrong)) == [
+        "signals.gpu.clock_ratio: must be at most 1, got 2.0",
+        "signals.gpu.ecc_storm_per_s: must be above 0, got 0.0",
+        "signals.gpu.nvlink_windows: must be at most 29, got 30",
+        "signals.gpu.slowdown_minutes: must be at most 10, got 11",
     ]
     (problem,) = GpuLimits(ecc_storm_per_s=1).problems()
     assert problem == "signals.gpu.ecc_storm_per_s: must not be below ecc_corrected_per_s"
-    (problem,) = GpuLimits(thermal_margin_c=51).problems()
+    (problem,) = mistakes_in(tmp_path, limits + "thermal_margin_c = 51\n")
     assert problem == "signals.gpu.thermal_margin_c: must be at most 50, got 51"
     assert GpuLimits().problems() == []
 

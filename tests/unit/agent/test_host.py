@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +22,7 @@ from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Severity, SuggestedAction
 from everstep_common.judging.judgement import Judgement
+from fakes.settings_files import mistakes_in
 from unit.agent.open_book import OpenBook
 
 _LIMITS = HostLimits()
@@ -202,18 +204,15 @@ def test_a_memory_module_that_lost_data_is_fatal_until_the_node_was_rebooted() -
     assert book.open == set()
 
 
-def test_every_wrong_limit_is_told_with_its_key() -> None:
-    limits = HostLimits(
-        mounts=("data",),
-        mount_deadline_s=0,
-        usage_warning_ratio=0.9,
-        usage_fatal_ratio=0.8,
-        disk_free_min_ratio=2,
+def test_every_wrong_limit_is_told_with_its_key(tmp_path: Path) -> None:
+    wrong = (
+        '[signals.host]\nmounts = ["data"]\nmount_deadline_s = 0\n'
+        "usage_warning_ratio = 0.9\nusage_fatal_ratio = 0.8\ndisk_free_min_ratio = 2\n"
     )
-    assert [problem.split(":")[0] for problem in limits.problems()] == [
-        "signals.host.mount_deadline_s",
+    assert sorted(problem.split(":")[0] for problem in mistakes_in(tmp_path, wrong)) == [
         "signals.host.disk_free_min_ratio",
-        "signals.host.usage_fatal_ratio",
+        "signals.host.mount_deadline_s",
         "signals.host.mounts",
+        "signals.host.usage_fatal_ratio",
     ]
     assert HostLimits().problems() == []

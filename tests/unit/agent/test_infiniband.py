@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from everstep_agent.detectors.links.infiniband_rules import REGISTERS, rules
 from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.findings import Severity
 from everstep_common.judging.judgement import Faulty, Unknown
+from fakes.settings_files import mistakes_in
 from unit.agent.link_time import Timeline, on
 
 _PORT = "mlx5_0/1"
@@ -224,9 +226,9 @@ def test_every_rule_names_its_threshold_and_its_source() -> None:
         assert condition.source
 
 
-def test_limits_must_be_above_zero() -> None:
-    limits = InfinibandLimits(discards_per_s=0, fatal_kept_s=-1)
-    assert limits.problems() == [
-        "signals.infiniband.discards_per_s: must be above 0, got 0",
-        "signals.infiniband.fatal_kept_s: must be above 0, got -1",
+def test_limits_must_be_above_zero(tmp_path: Path) -> None:
+    wrong = "[signals.infiniband]\ndiscards_per_s = 0\nfatal_kept_s = -1\n"
+    assert sorted(mistakes_in(tmp_path, wrong)) == [
+        "signals.infiniband.discards_per_s: must be above 0, got 0.0",
+        "signals.infiniband.fatal_kept_s: must be above 0, got -1.0",
     ]

@@ -4,8 +4,7 @@ import asyncio
 
 from everstep_agent.jobs.job.inspection import Inspections, Wanted
 from everstep_agent.jobs.job.peers import LauncherLink
-from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import (
+from everstep_common.launcher_messages import (
     Inspect,
     Inspected,
     InspectEnd,
@@ -13,6 +12,7 @@ from everstep_common.trainer_messages import (
     InspectRecent,
     Join,
 )
+from everstep_common.reports import RanksInspected
 from fakes.jumping_loop import simulate
 
 _RANKS = 2

@@ -1,7 +1,7 @@
 """Output of a job that the agent keeps: the newest of each rank, bounded, read again by number."""
 
 from everstep_agent.jobs.job.output import JobOutput, OutputMemory, PastOutput
-from everstep_common.trainer_messages import OutputSeen
+from everstep_common.launcher_messages import OutputSeen
 
 _LINE = "x" * 2000
 _BYTES_MAX = 1024 * 1024

@@ -142,6 +142,23 @@ def test_a_file_that_is_rotated_is_read_to_its_end_before_the_new_one(tmp_path: 
     assert texts == ["first", "half", "last without an end", "new"]
 
 
+def test_a_log_that_was_something_else_for_a_while_is_followed_again(tmp_path: Path) -> None:
+    path = tmp_path / "syslog"
+    path.write_text("")
+    log = FileLog(path, Position())
+    assert log.drain().lines == ()
+    path.unlink()
+    os.mkfifo(path)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(OSError, match="it is no file, and cannot be followed"):
+            log.drain()
+    assert len(os.listdir("/proc/self/fd")) == before
+    path.unlink()
+    path.write_text("back\n")
+    assert [line.text for line in log.drain().lines] == ["back"]
+
+
 def test_a_process_that_quotes_the_kernel_in_a_relayed_log_is_not_believed(tmp_path: Path) -> None:
     log = FileLog(tmp_path / "kern.log", Position())
     xid = "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus."

@@ -14,7 +14,7 @@ from everstep_agent.ipc.message_memory import (
     MessageMemory,
     may_be_long,
 )
-from everstep_common.trainer_messages import (
+from everstep_common.rank_messages import (
     DescribedPart,
     Entry,
     Restore,

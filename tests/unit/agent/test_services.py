@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +18,7 @@ from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.clock import Stamp
 from everstep_common.judging.findings import Severity
 from everstep_common.judging.judgement import Judgement
+from fakes.settings_files import mistakes_in
 from unit.agent.open_book import OpenBook
 
 _SLURMD = UnitReading(name="slurmd.service", restarts=0)
@@ -169,10 +171,10 @@ def test_what_is_watched_no_more_is_cleared_and_what_is_watched_is_not() -> None
     assert node.book.open == set()
 
 
-def test_every_wrong_setting_is_told_with_its_key() -> None:
-    limits = ServiceLimits(units=("slurmd",), restarts_max=0, restart_window_s=-1)
-    assert [problem.split(":")[0] for problem in limits.problems()] == [
-        "signals.services.units",
-        "signals.services.restarts_max",
+def test_every_wrong_setting_is_told_with_its_key(tmp_path: Path) -> None:
+    wrong = '[signals.services]\nunits = ["slurmd"]\nrestarts_max = 0\nrestart_window_s = -1\n'
+    assert sorted(problem.split(":")[0] for problem in mistakes_in(tmp_path, wrong)) == [
         "signals.services.restart_window_s",
+        "signals.services.restarts_max",
+        "signals.services.units",
     ]

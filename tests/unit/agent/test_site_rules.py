@@ -217,6 +217,83 @@ def test_what_nothing_would_end_is_refused(folder: Path) -> None:
         load_site_rules(folder)
 
 
+@pytest.mark.parametrize(
+    "pattern", [r"(?:\w+ ?)+!", r"(?:a|a)*b", r".*x.*y", r"pdumon .*, .*, .* lost"]
+)
+def test_a_pattern_that_one_line_could_keep_busy_is_refused(folder: Path, pattern: str) -> None:
+    text = _PDU.replace(
+        "pdumon ${pci}: phase (?P<phase>\\d) lost", f"(?P<pci>)(?P<phase>){pattern}"
+    )
+    (folder / "pdu.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"phase-lost: pattern: one line could keep the agent busy"
+    ):
+        load_site_rules(folder)
+
+
+def test_a_folder_is_checked_as_the_agent_reads_it(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "pdu.toml.bak").touch()
+    (folder / "empty").mkdir()
+    assert main(["check", str(folder), str(folder / "empty")]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        f"{folder}/empty: not read; its name does not end in .toml",
+        f"{folder}/pdu.toml.bak: not read; its name does not end in .toml",
+        f"{folder}/empty: no *.toml in it, and so no rules",
+        f"{folder}/pdu.toml: 2 rules, 2 examples, no mistakes; conditions: PduPhaseLost (observe)",
+    ]
+
+
+def test_the_agents_log_says_which_files_it_has_read(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "pdu.toml.rpmsave").touch()
+    with caplog.at_level("INFO"):
+        load_site_rules(folder)
+    assert caplog.messages == [
+        f"rules of the site: 2 in {folder}/pdu.toml; not read: pdu.toml.rpmsave"
+    ]
+
+
+def test_a_site_has_so_many_rules_over_all_its_files(folder: Path) -> None:
+    (folder / "many.toml").write_text("[[rules]]\n" * 999, encoding="utf-8")
+    with pytest.raises(ConfigError, match="999 rules, of which 998 are left"):
+        load_site_rules(_renamed(folder))
+
+
+def _renamed(folder: Path) -> Path:
+    """Return a folder in which the good file is the first."""
+    return (folder / "pdu.toml").rename(folder / "a.toml").parent
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("name = 'pdu-phase-lost'", "name = ['pdu']"),
+        ("meaning = 'the", "quiet_min = 525601\nmeaning = 'the"),
+    ],
+)
+def test_values_of_another_kind_are_told_and_no_crash(folder: Path, row: str, told: str) -> None:
+    text = _PDU.replace('"', "'").replace(row, told, 1)
+    (folder / "pdu.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(
+        ConfigError, match=r"expected a (string|whole number from 1 to 525600), got"
+    ):
+        load_site_rules(folder)
+
+
+def test_a_component_that_is_another_each_time_opens_no_findings_without_end(folder: Path) -> None:
+    text = _PDU.replace("${pci}", "(?P<unit>.*)").replace("{pci}", "{unit}")
+    (folder / "pdu.toml").write_text(text.replace("0000:9a:00.0", "left"), encoding="utf-8")
+    settings = XidSettings(FaultTables(), rules=load_site_rules(folder).rules)
+    lines = [KernelLine(f"pdumon {n}{'x' * 9000}: phase 2 lost") for n in range(1000)]
+    found = judge_kernel(lines, settings)
+    assert len(found) == 257
+    assert found[-1].key == FindingKey("pdu/others", "PduPhaseLost")
+    assert max(len(one.key.component) for one in found) == 200
+
+
 def test_files_are_checked_together_and_summed_up(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

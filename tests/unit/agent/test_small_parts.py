@@ -165,8 +165,8 @@ def test_mistakes_in_how_parts_go_together_name_the_next_step(tmp_path: Path) ->
     with pytest.raises(ConfigError) as caught:
         load(AgentConfig, file)
     assert [problem.removeprefix(f"{file}: ") for problem in caught.value.problems] == [
+        "signals.accelerators.memory_kept_ratio: must be at most 1, got 7.0",
         "data_folder: must be another folder than jobs.runtime_folder",
         "signals.modes.XidFatall: no condition has this name; did you mean XidFatal? "
         "docs/signals.md lists them (the mode of a condition of your own stands in its file)",
-        "signals.accelerators.memory_kept_ratio: must be above 0 and at most 1, got 7",
     ]

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from everstep_cli.client.admin import AdminError, RefusedError
 from everstep_cli.client.times import RequestedTime
-from everstep_cli.commands.node_lists import NodeListError, expand
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
 from everstep_cli.views import formatting, tables
 from everstep_cli.views.findings import finding_list
 from everstep_cli.views.fleet import fleet_ledger_sheet
+from everstep_common.node_lists import NodeListError, expand
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet
 from fakes.cli_admin import NOW_NS, FakeAdmin

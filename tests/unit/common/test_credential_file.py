@@ -134,3 +134,8 @@ def test_what_is_missing_or_no_file_is_told_with_the_other_mistakes(tmp_path: Pa
     os.mkfifo(pipe, 0o600)
     assert CredentialFile(pipe).problem() == f"{pipe} is not a file"
     assert CredentialFile(tmp_path).problem() == f"{tmp_path} cannot be read: Is a directory"
+
+
+def test_a_path_that_no_system_has_is_told() -> None:
+    with pytest.raises(CredentialError, match="expected the path of a file: embedded null byte"):
+        CredentialFile(Path("/run/a\0b")).read()

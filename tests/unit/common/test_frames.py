@@ -12,14 +12,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from everstep_common import frames, trainer_messages
+from everstep_common import frames, launcher_messages, rank_messages
 from everstep_common.bounds import MisfitError, Reader
 from everstep_common.frames import Channel, FrameError, body_length, decode, encode
 from everstep_common.json_readers import reader_of, thorough_reader
-from everstep_common.trainer_messages import Begin, Commit, Entry, LauncherLeft, Slot
+from everstep_common.rank_messages import Begin, Commit, Entry, Slot
+from everstep_common.reports import LauncherLeft
 from fakes.report_values import records
 
-KNOWN = {kind.__name__: kind for kind in trainer_messages.FROM_TRAINER}
+KNOWN = {kind.__name__: kind for kind in rank_messages.FROM_TRAINER}
 COMMIT = Commit(7, 1, 3, (Entry("w", 0, 8, "<f8", (1,)), Entry("b", 64, 8)))
 
 
@@ -45,10 +46,10 @@ def test_a_message_survives_the_frame() -> None:
 _ALL = {
     kind.__name__: kind
     for kind in (
-        *trainer_messages.FROM_LAUNCHER,
-        *trainer_messages.TO_LAUNCHER,
-        *trainer_messages.FROM_TRAINER,
-        *trainer_messages.TO_TRAINER,
+        *launcher_messages.FROM_LAUNCHER,
+        *launcher_messages.TO_LAUNCHER,
+        *rank_messages.FROM_TRAINER,
+        *rank_messages.TO_TRAINER,
     )
 }
 
@@ -96,10 +97,10 @@ def _outcome(read: Reader, value: object) -> object:
 
 def test_every_message_of_the_protocol_has_its_own_name() -> None:
     kinds = {
-        *trainer_messages.FROM_LAUNCHER,
-        *trainer_messages.TO_LAUNCHER,
-        *trainer_messages.FROM_TRAINER,
-        *trainer_messages.TO_TRAINER,
+        *launcher_messages.FROM_LAUNCHER,
+        *launcher_messages.TO_LAUNCHER,
+        *rank_messages.FROM_TRAINER,
+        *rank_messages.TO_TRAINER,
     }
     assert len({kind.__name__ for kind in kinds}) == len(kinds)
     assert not any(hasattr(kind, "type") for kind in kinds)
@@ -132,7 +133,7 @@ def test_a_hostile_body_is_refused(payload: bytes) -> None:
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_are_a_message_or_a_frame_error(payload: bytes) -> None:
     with contextlib.suppress(FrameError):
-        assert type(decode(payload, KNOWN)) in trainer_messages.FROM_TRAINER
+        assert type(decode(payload, KNOWN)) in rank_messages.FROM_TRAINER
 
 
 @given(st.sampled_from([encode(COMMIT)[4:], encode(Begin(3))[4:]]), st.data())

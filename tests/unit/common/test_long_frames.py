@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from everstep_common import frames
 from everstep_common.frames import FrameError
 from everstep_common.long_frames import SHORT_BYTES, decode_in_parts, encode_in_parts, finish
-from everstep_common.trainer_messages import Commit, Entry, Restore, RestoredCopies, RestoredCopy
+from everstep_common.rank_messages import Commit, Entry, Restore, RestoredCopies, RestoredCopy
 
 _KNOWN = {"Commit": Commit, "Restore": Restore}
 _ENTRIES = tuple(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, is_dataclass
 from enum import Enum
 
-from everstep_common import trainer_messages as messages
+from everstep_common import launcher_messages, rank_messages
 from everstep_common.bounds import bound_of
 from everstep_common.hints import hints_of, present_of
 from everstep_common.version import TRAINER_PROTOCOL
@@ -42,17 +42,19 @@ def _digest(kinds: tuple[type, ...]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class StepSeen(messages.StepSeen):
+class StepSeen(launcher_messages.StepSeen):
     """A message with one more field."""
 
     more: bool = False
 
 
 def test_messages_of_launchers_and_ranks_are_those_of_their_number() -> None:
-    launcher: tuple[type, ...] = (*messages.FROM_LAUNCHER, *messages.TO_LAUNCHER)
-    trainer: tuple[type, ...] = (*messages.FROM_TRAINER, *messages.TO_TRAINER)
+    launcher: tuple[type, ...] = (*launcher_messages.FROM_LAUNCHER, *launcher_messages.TO_LAUNCHER)
+    trainer: tuple[type, ...] = (*rank_messages.FROM_TRAINER, *rank_messages.TO_TRAINER)
     assert _SAID.get(TRAINER_PROTOCOL) == _digest((*launcher, *trainer))
 
 
 def test_one_more_field_is_another_protocol() -> None:
-    assert _digest((messages.Join, StepSeen)) != _digest((messages.Join, messages.StepSeen))
+    assert _digest((launcher_messages.Join, StepSeen)) != _digest(
+        (launcher_messages.Join, launcher_messages.StepSeen)
+    )

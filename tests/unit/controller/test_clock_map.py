@@ -99,3 +99,16 @@ def test_the_best_sample_is_the_best_of_those_that_are_left() -> None:
         assert estimate is not None
         best = min(half + (now_ns - taken) * 50 // 1_000_000 for taken, half in kept)
         assert abs(estimate.uncertainty_ns - best) <= 1
+
+
+def test_what_was_seen_in_an_earlier_boot_is_as_old_as_this_one_at_least() -> None:
+    clock, wall_ns = ClockMap(), 7_000_000 * S
+    clock.enter_hello(at("new", 600 * S, wall_ns), OFFSET + 600 * S)
+    now_ns = OFFSET + 700 * S
+    assert clock.seen_ns(at("new", 650 * S, wall_ns + 50 * S), now_ns) == OFFSET + 650 * S
+    assert clock.seen_ns(at("old", 9 * S, wall_ns), now_ns) == OFFSET, "this boot began then"
+    hours_ago = at("old", 9 * S, wall_ns - 900 * S)
+    assert clock.seen_ns(hours_ago, now_ns) == OFFSET + 600 * S - 900 * S
+    ahead = at("old", 9 * S, wall_ns + 10**6 * S)
+    assert clock.seen_ns(ahead, now_ns) == OFFSET, "a wall clock makes nothing younger"
+    assert ClockMap().seen_ns(at("old", 9 * S), now_ns) == now_ns

@@ -1,6 +1,6 @@
 """How often the collectives of a job are looked at by themselves: once, and while it is slower."""
 
-from everstep_controller.collective_watch import CollectivePace
+from everstep_controller.watches.collective_watch import CollectivePace
 
 _S = 10**9
 _MINUTE = 60 * _S

@@ -12,7 +12,9 @@ import everstep_sim
 from everstep_common.addresses import is_loopback, split_address
 from everstep_common.config import ConfigError, document, load
 from everstep_common.judging.findings import Mode
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
+from everstep_controller.config.group_config import expanded_groups
+from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.drivers.drivers import DriversConfig
@@ -52,7 +54,8 @@ def test_no_other_class_of_the_controller_or_the_simulation_defines_settings_of_
         kind
         for module in _modules(everstep_controller, everstep_sim)
         for kind in vars(module).values()
-        if isinstance(kind, type) and is_dataclass(kind) and kind is not Settings
+        # A group says of its own nodes what the settings say of all, and has no defaults for it.
+        if isinstance(kind, type) and is_dataclass(kind) and kind not in (Settings, Group)
         if len(known & {_stem(one.name) for one in fields(kind)}) > _BY_CHANCE
     }
     assert copies == set()
@@ -181,3 +184,36 @@ def test_every_driver_in_the_configuration_is_made() -> None:
     config = DriversConfig()
     sections = {one.name for one in fields(config) if is_dataclass(getattr(config, one.name))}
     assert sections == set(config.parts), "a driver's section is missing in DriversConfig.parts"
+
+
+def test_groups_are_read_with_their_lists_and_all_their_mistakes_are_told_at_once(
+    tmp_path: Path,
+) -> None:
+    text = '[groups.a]\nnodes = ["gpu-[01-03]", "login"]\nmode = "observe"\n'
+    groups = expanded_groups(loaded(tmp_path, text).groups)
+    assert groups["a"] == Group(nodes=("gpu-01", "gpu-02", "gpu-03", "login"), mode=Mode.OBSERVE)
+    wrong = (
+        '[groups."b c"]\nnodes = ["gpu-[1-"]\n[groups.empty]\nenforce_share = 1.5\n'
+        '[groups.c]\nlabels = ["=x", "a=b,c"]\ndomains = ["/"]\ndrivers = ["comand", "command"]\n'
+        'observe = ["X"]\nenforce = ["X"]\nenforce_shares = {X = 2.0}\nmodes = 3\n'
+    )
+    with pytest.raises(ConfigError) as error:
+        loaded(tmp_path, wrong)
+    told = [
+        problem.removeprefix(f"{tmp_path}/controller.toml: ") for problem in error.value.problems
+    ]
+    keys = {one.split(":")[0] for one in told}
+    assert keys == {
+        "groups.b c",
+        "groups.b c.nodes",
+        "groups.empty.enforce_share",
+        "groups.empty.nodes",
+        "groups.c.labels",
+        "groups.c.domains",
+        "groups.c.drivers",
+        "groups.c.observe",
+        "groups.c.enforce_shares.X",
+        "groups.c.modes",
+    }
+    assert any("no driver is named 'comand'" in one for one in told)
+    assert any("command is not configured" in one for one in told)

@@ -7,11 +7,12 @@ import pytest
 
 from everstep_controller.core.events import DriverReported
 from everstep_controller.core.model.isolation import DriverRecord, Hold, WantedIsolation
-from everstep_controller.drivers.port import Applied, DriverError, DriverView
+from everstep_controller.drivers.port import Applied, DriverError, DriverView, SchedulerNode
 from everstep_controller.drivers.worker import CoreLink, DriverTiming, DriverWorker
 from fakes.jumping_loop import simulate
 
 DEADLINE_S = 30.0
+NONE = frozenset[str]()
 
 
 def wanted(node: str, reason: str = "operator: fan") -> WantedIsolation:
@@ -28,10 +29,11 @@ class SlowDriver:
         self.under_way = 0
         self.holds: dict[str, Hold] = {}
         self.down: dict[str, str] = {}
+        self.nodes: dict[str, SchedulerNode] = {}
 
     async def read(self) -> DriverView:
         await self._take("read")
-        return DriverView(dict(self.holds), self.down)
+        return DriverView(dict(self.holds), self.down, self.nodes)
 
     async def apply(self, wanted: Sequence[WantedIsolation]) -> Applied:
         await self._take(*(f"{one.node} {one.reason}" for one in wanted))
@@ -64,12 +66,19 @@ class SlowDriver:
 class Bench:
     """A worker around a driver, and what it has reported."""
 
-    def __init__(self, driver: SlowDriver, record: DriverRecord | None = None) -> None:
+    def __init__(
+        self, driver: SlowDriver, record: DriverRecord | None = None, keys: frozenset[str] = NONE
+    ) -> None:
         self.driver = driver
+        self.paused_s = (0.0, 0.0)
         self.reports: list[DriverReported] = []
         self.record = record or DriverRecord("slow", read=True)
-        link = CoreLink(lambda _: self.record, self._report)
+        link = CoreLink(lambda _: self.record, self._report, lambda: keys, self._is_paused)
         self.worker = DriverWorker("slow", driver, link, DriverTiming(DEADLINE_S, 60.0))
+
+    def _is_paused(self) -> bool:
+        begin_s, end_s = self.paused_s
+        return begin_s <= asyncio.get_running_loop().time() < end_s
 
     async def _report(self, event: DriverReported) -> None:
         self.reports.append(event)
@@ -192,3 +201,47 @@ def test_what_a_scheduler_does_not_hear_is_told_when_it_changes() -> None:
     bench = Bench(bench.driver, DriverRecord("slow", read=True, down=dict(report.down)))
     bench.run(63)
     assert not bench.reports
+
+
+def test_nothing_is_applied_while_drivers_are_paused_but_readings_go_on() -> None:
+    bench = Bench(SlowDriver(takes_s=10))
+    bench.paused_s = (5.0, 130.0)
+    bench.run(140, (0, wanted("n0")), (2, wanted("n1")), (50, wanted("n2")))
+    assert bench.driver.calls == [("n0 operator: fan",), ("read",)]
+    told = [one.wanted.node for report in bench.reports for one in report.results]
+    assert told == ["n0"], "what is under way ends"
+
+
+def test_labels_are_told_by_the_keys_that_groups_ask_for_and_when_they_change() -> None:
+    driver = SlowDriver()
+    said = {"partition": "gpu\x1b", "feature": "h100"}
+    driver.nodes = {"n0": SchedulerNode("IDLE", labels=said), "n1": SchedulerNode("DOWN")}
+    bench = Bench(driver, keys=frozenset({"partition", "rack"}))
+    bench.run(63)
+    (report,) = bench.reports
+    assert report.labels == {"n0": {"partition": "gpu\\x1b"}}
+    known = DriverRecord("slow", read=True, labels={"n0": {"partition": "gpu\\x1b"}})
+    again = Bench(driver, known, keys=frozenset({"partition"}))
+    again.run(63)
+    assert again.reports == []
+    driver.nodes = {}
+    gone = Bench(driver, known, keys=frozenset({"partition"}))
+    gone.run(63)
+    assert [report.labels for report in gone.reports] == [{"n0": {}}]
+    nobody = Bench(SlowDriver())
+    nobody.driver.nodes = {"n0": SchedulerNode("IDLE", labels=said)}
+    nobody.run(63)
+    assert nobody.reports == []
+
+
+def test_what_a_scheduler_says_of_nodes_is_kept_with_its_time_in_bounded_words() -> None:
+    bench = Bench(SlowDriver())
+    work = tuple(f"job {number}" for number in range(1000))
+    bench.driver.nodes = {"n0": SchedulerNode("MIXED\x1b" + "x" * 1000, work, {"a": "b"})}
+    bench.run(63)
+    reading = bench.worker.reading
+    assert reading is not None
+    assert reading.at_s == 60.0
+    node = reading.nodes["n0"]
+    assert (len(node.state), len(node.work), node.labels) == (128, 32, {})
+    assert node.state.startswith("MIXED\\x1b")

@@ -6,12 +6,12 @@ import stat
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from everstep_controller.core.actions import Action, Announce, SetTimer
+from everstep_controller.core.actions import About, Action, Announce, SetTimer, Topic
 from everstep_controller.core.events import ControllerStarted, SettingsApplied, TimerDue
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.settings import Settings
@@ -118,6 +118,29 @@ def test_retention_keeps_what_snapshots_do_not_stand_for(tmp_path: Path) -> None
     assert oldest is not None
     assert oldest.seq == 6
     assert [line.id for line in store.announcements("", 100)] == [5, 6, 7, 8, 9, 10]
+    store.close()
+
+
+def test_lines_are_read_on_from_a_number_with_what_programs_are_told(tmp_path: Path) -> None:
+    store = filled(tmp_path / "j", 1)
+    assert (store.first_announcement(), store.announcements_after(0, 10)) == (0, [])
+    told = codec.encode_about(About(topic=Topic.FINDING_RAISED, condition="XidFatal"))
+    store.begin()
+    lines = [Announcement(n, n, n, "s", "r", "m", told if n % 2 else b"") for n in range(1, 8)]
+    store.announce(lines)
+    store.commit()
+    assert store.announcements_after(2, 3) == lines[2:5]
+    assert store.announcements_after(7, 3) == []
+    assert codec.decode_about(store.announcements_after(0, 1)[0].about) == About(
+        topic=Topic.FINDING_RAISED, condition="XidFatal"
+    )
+    store.begin()
+    store.execute("UPDATE about SET about = x'7b7d' WHERE id = 3")
+    compact(store, events_before_ns=0, announcements_before_ns=3)
+    store.commit()
+    assert store.first_announcement() == 3
+    assert store.announcements_after(0, 1) == [replace(lines[2], about=b"")], "it is damaged"
+    assert [row[0] for row in store.query("SELECT id FROM about ORDER BY id")] == [3, 5, 7]
     store.close()
 
 

@@ -3,8 +3,8 @@
 from copy import deepcopy
 
 from everstep_controller.core.model.job import JobState, Members
-from everstep_controller.judge_runner import works_of
 from everstep_controller.judging.gpu_view import Work
+from everstep_controller.watches.judge_runner import works_of
 from unit.core.planned.test_slow_swap import SlowStory
 
 

@@ -164,3 +164,27 @@ def test_the_age_of_an_open_finding_is_taken_on_the_agents_clock() -> None:
     hello = fleet_pb2.Hello(node="node-1", stamp=now, outbox="outbox", findings_since=since)
     told = from_agent.node_connected(hello, 50_000).findings_since_ns
     assert told == (49_400, 49_000, 50_000)
+
+
+def test_a_finding_was_seen_when_its_record_was_made_not_when_it_began() -> None:
+    finding = fleet_pb2.Finding(
+        component="gpu/0",
+        condition="XidFatal",
+        severity=fleet_pb2.SEVERITY_FATAL,
+        suggested_action=fleet_pb2.SUGGESTED_ACTION_NONE,
+        message="m",
+    )
+    began = fleet_pb2.Stamp(boot_id="boot", boot_ns=5, wall_ns=45)
+    raised = fleet_pb2.FindingRaised(finding=finding, since=began)
+    cleared = fleet_pb2.FindingCleared(component="gpu/0", condition="XidFatal", evidence="e")
+    context = replace(_CONTEXT, seen_ns=lambda stamp: 1_000_000 + stamp.wall_ns)
+    for record, at_ns, seen_ns in (
+        (fleet_pb2.Record(finding_raised=raised), _BOOT_NS + 5, 1_000_090),
+        (fleet_pb2.Record(finding_cleared=cleared), _BOOT_NS + 50, 1_000_090),
+        (_joined(), _BOOT_NS + 50, 0),
+    ):
+        record.sequence, record.job = 7, "train"
+        record.stamp.CopyFrom(_STAMP)
+        event = from_agent.reported(record, context)
+        assert isinstance(event, events.Reported)
+        assert (event.at_ns, event.seen_ns) == (at_ns, seen_ns)

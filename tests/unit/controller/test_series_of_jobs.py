@@ -8,26 +8,16 @@ from everstep_common.clock import Stamp
 from everstep_common.endings import by_operator
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, Severity
-from everstep_common.reports import LauncherJoined
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.metrics.collector import SERIES_PER_USER_MAX, job_metrics
-from unit.core.test_decisions import S, Story
+from unit.core.test_decisions import S, Story, launcher_joined
 
 _MORE = 44
 
 
 def _join(story: Story, job: str, uid: int) -> None:
-    report = LauncherJoined(
-        uid=uid,
-        token_sha256="t",
-        nodes_min=2,
-        nodes_max=2,
-        processes_per_node=1,
-        reform=False,
-        restarts_max=2,
-        free_port=1234,
-    )
+    report = launcher_joined(uid=uid)
     story.tell(events.Reported(story.origin("n0"), 0, report, job))
 
 

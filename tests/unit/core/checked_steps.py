@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from everstep_controller.core.actions import Announce, SetTimer
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.dispatch.reconcile import reconcile
-from everstep_controller.core.dispatch.steps import Step, SubjectT
+from everstep_controller.core.dispatch.steps import JOB_STEPS, NODE_STEPS, Step, Steps, SubjectT
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.turn import Reconciliation
 from everstep_controller.journal.codec import encode
@@ -24,7 +25,12 @@ class CheckedCore(Core):
 
     def decide(self, turn: Reconciliation) -> None:
         """See Core."""
-        reconcile(turn, self.run)
+        checked = Steps(
+            of_nodes=[partial(self.run, step) for step in NODE_STEPS],
+            of_waiting_jobs=[partial(self.run, step) for step in JOB_STEPS if step.waiting],
+            of_jobs=[partial(self.run, step) for step in JOB_STEPS if not step.waiting],
+        )
+        reconcile(turn, checked)
 
     def run(self, step: Step[SubjectT], turn: Reconciliation, subject: SubjectT) -> None:
         """Run a step. Raises AssertionError where it changes what it does not name."""

@@ -17,6 +17,21 @@ S = 1_000_000_000
 XID = Finding(component="gpu/0", condition="XidFatal", severity=Severity.FATAL, message="Xid 79")
 
 
+def launcher_joined(**others: object) -> reports.LauncherJoined:
+    """Return what a launcher says that joins: of a job of two nodes with a rank each, or others."""
+    usual = reports.LauncherJoined(
+        uid=1,
+        token_sha256="t",
+        nodes_min=2,
+        nodes_max=2,
+        processes_per_node=1,
+        reform=False,
+        restarts_max=2,
+        free_port=1234,
+    )
+    return replace(usual, **others)  # type: ignore[arg-type]
+
+
 class Story:
     """A core with a clock, and short words for the events that it is told."""
 
@@ -111,16 +126,7 @@ class Story:
             events.Reported(
                 self.origin(node),
                 0,
-                reports.LauncherJoined(
-                    uid=uid,
-                    token_sha256=token,
-                    nodes_min=2,
-                    nodes_max=2,
-                    processes_per_node=1,
-                    reform=False,
-                    restarts_max=2,
-                    free_port=1234,
-                ),
+                launcher_joined(uid=uid, token_sha256=token),
                 "j",
             )
         )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.accounting.ledger import Ledger
-from everstep_controller.core.model.fleet_index import FleetIndex
+from everstep_controller.core.model.fleet_index import FilingBasis, FleetIndex
 from everstep_controller.core.model.job import JobRecord, JobSpec
 from everstep_controller.core.model.node import (
     AUTOMATION,
@@ -100,7 +100,7 @@ def _records(draw: st.DrawFn) -> NodeRecord:
 def test_an_index_after_any_history_is_the_one_of_what_is_left(
     history: list[NodeRecord | str], observed: bool
 ) -> None:
-    settings, index = _OBSERVED if observed else Settings(), FleetIndex()
+    basis, index = FilingBasis(_OBSERVED if observed else Settings(), _MACHINE), FleetIndex()
     left: dict[str, NodeRecord] = {}
     for one in history:
         if isinstance(one, str):
@@ -108,8 +108,8 @@ def test_an_index_after_any_history_is_the_one_of_what_is_left(
             index.forget(one)
         else:
             left[one.name] = one
-            index.refresh(one, settings, _MACHINE)
-        assert index == FleetIndex.of(left.values(), (), settings, _MACHINE)
+            index.refresh(one, basis)
+        assert index == FleetIndex.of(left.values(), (), basis)
 
 
 @given(st.lists(_records()))

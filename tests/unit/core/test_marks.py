@@ -18,7 +18,7 @@ from everstep_controller.core.nodes.lifecycle import check_order
 from everstep_controller.core.recovery import blame
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 from everstep_controller.journal.codec import encode
-from unit.core.test_decisions import XID, S, Story
+from unit.core.test_decisions import XID, S, Story, launcher_joined
 
 JOBS = ("a", "b", "c")
 
@@ -64,16 +64,7 @@ class Fleet(Story):
             events.Reported(
                 self.origin(node),
                 0,
-                reports.LauncherJoined(
-                    uid=1,
-                    token_sha256="t",
-                    nodes_min=2,
-                    nodes_max=3,
-                    processes_per_node=1,
-                    reform=True,
-                    restarts_max=99,
-                    free_port=1,
-                ),
+                launcher_joined(nodes_max=3, reform=True, restarts_max=99, free_port=1),
                 job,
             )
         )

@@ -15,7 +15,7 @@ from everstep_controller.core.turn import TimerKind
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.recovery_step import reachable_nodes
 from everstep_controller.core.vault.replication import plan_ring
-from unit.core.test_decisions import XID, S, Story
+from unit.core.test_decisions import XID, S, Story, launcher_joined
 
 NODES = [f"n{number:03}" for number in range(200)]
 
@@ -77,16 +77,7 @@ class Watched(Story):
         return sorted(self.nodes.seen)
 
     def joined(self, job: str, node: str) -> events.Event:
-        launcher = reports.LauncherJoined(
-            uid=1,
-            token_sha256="t",
-            nodes_min=1,
-            nodes_max=1,
-            processes_per_node=1,
-            reform=False,
-            restarts_max=2,
-            free_port=1234,
-        )
+        launcher = launcher_joined(nodes_min=1, nodes_max=1)
         return events.Reported(self.origin(node), 0, launcher, job)
 
 

@@ -13,11 +13,12 @@ from everstep_controller.metrics.collector import (
     standby_metrics,
 )
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
+from everstep_controller.metrics.webhook_metrics import webhook_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")
 _IN_RULES = re.compile(r"\beverstep_[a-z_]+")
-_COUNTS = Counts(0, 0, 0, 0, False, {}, 0, 0)
+_COUNTS = Counts(0, 0, 0, 0, False, {}, {}, 0, 0)
 
 
 def _of_controller() -> set[str]:
@@ -26,6 +27,7 @@ def _of_controller() -> set[str]:
         *job_metrics(State(), 0),
         *snapshot_metrics((), 0),
         *standby_metrics(()),
+        *webhook_metrics(()),
     )
     return {one.name + ("_total" if one.type == "counter" else "") for one in families}
 

@@ -30,6 +30,11 @@ def _ledger(seconds: int) -> LedgerSeen:
     return LedgerSeen(seconds * _SECOND_NS, {"train": seconds * _SECOND_NS})
 
 
+_NO_FILE = (
+    "everstep-agent.service: Failed at step EXEC spawning /opt/everstep/bin/everstep-agent: No "
+    "such file or directory"
+)
+_MISSING = "the judge exited 1: ModuleNotFoundError: No module named 'everstep_common.reports'"
 _KILLED = Fault("rank-killed", 50.0, 50.5, ("m1",), "sdk-1", (Excuse.REDO, Excuse.WORDS))
 _POWER = Fault(
     "machine-without-power",
@@ -249,7 +254,7 @@ PLANTED = {
     ),
     "every wait is within its deadline": (
         replace(
-            _QUIET,
+            _with_result(ended_s=500.0),
             jobs=(JobSeen(300.0, "sdk-1", "starting"), JobSeen(440.0, "sdk-1", "starting")),
         ),
     ),
@@ -272,6 +277,7 @@ PLANTED = {
         ),
         _with_lines(LogLine(60.0, "m1", _JOBS, 6, "WARNING:everstep:progress is not told: a")),
         _with_lines(LogLine(60.0, "m1", _AGENT, 4, "everstep_agent.uplink: a word of nobody")),
+        _with_lines(LogLine(60.0, "m1", _AGENT, 3, _NO_FILE)),
         _with_lines(
             LogLine(
                 *(60.0, "m1", "everstep-controller.service", 4),
@@ -281,6 +287,7 @@ PLANTED = {
     ),
     "no part of Everstep is told as broken": (
         replace(_QUIET, findings=(FindingSeen(75.0, "controller", "JudgeFailed"),)),
+        replace(_QUIET, findings=(FindingSeen(75.0, "controller", "JudgeFailed", _MISSING),)),
         replace(_QUIET, events=(EventSeen(75.0, "EventRejected", "sdk-1", "it raised"),)),
     ),
     "no crash and no refused call in any log": (
@@ -297,6 +304,23 @@ PLANTED = {
         ),
     ),
 }
+
+
+def test_files_that_an_upgrade_replaces_are_missing_for_a_while() -> None:
+    upgrade = Fault("agents-upgraded", 50.0, 70.0, ("m1",), excuses=(Excuse.TRACE, Excuse.WORDS))
+    seen = replace(
+        _with_lines(LogLine(60.0, "m1", _AGENT, 3, _NO_FILE)),
+        findings=(*_QUIET.findings, FindingSeen(75.0, "controller", "JudgeFailed", "it fails")),
+        events=(*_QUIET.events, EventSeen(80.0, "JudgeFailed", "sdk-1", _MISSING)),
+        faults=(*_QUIET.faults, upgrade),
+    )
+    assert [one.violations for one in judge(seen) if one.violations] == []
+
+
+def test_a_launcher_that_comes_after_the_end_of_its_job_waits_in_vain() -> None:
+    late = (JobSeen(300.0, "sdk-1", "forming"), JobSeen(900.0, "sdk-1", "forming"))
+    seen = replace(_QUIET, jobs=(*_QUIET.jobs, *late))
+    assert [one.violations for one in judge(seen) if one.violations] == []
 
 
 def test_a_round_in_which_everything_is_explained_violates_nothing() -> None:
@@ -363,6 +387,18 @@ def test_what_is_a_state_is_never_void() -> None:
     judged = {one.invariant.name: one for one in judge(late)}
     assert len(judged["every restore is right"].violations) == 1
     assert too_late(late)
+
+
+@pytest.mark.parametrize(("ended_s", "explained"), [(20.0, True), (5.0, False)])
+def test_a_job_that_waited_after_a_fault_makes_its_steps_again_much_later(
+    ended_s: float, explained: bool
+) -> None:
+    fault = replace(_KILLED, begun_s=4.0, ended_s=ended_s, aftermath_s=0.0)
+    redone = (Redo(300.0, "sdk-1", 10, 31, since_s=18.0),)
+    seen = replace(_QUIET, faults=(*_without(_KILLED), fault), redone=redone)
+    name = "redone steps are explained by a fault"
+    [judged] = [one for one in judge(seen) if one.invariant.name == name]
+    assert (not judged.violations) is explained
 
 
 def test_a_cut_of_one_machine_that_concerns_all_explains_redone_steps_of_its_own_ranks_only() -> (

@@ -9,7 +9,7 @@ from everstep_agent.ipc.connection import Connection
 from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES_MIN, message_memories
 from everstep_agent.ipc.peer import Peer
 from everstep_common.frames import FrameError
-from everstep_common.trainer_messages import DescribedPart, Entry, Skip
+from everstep_common.rank_messages import DescribedPart, Entry, Skip
 from fakes.jumping_loop import simulate
 
 MANY = tuple(Entry(f"layer.{number}.weight", number, 1) for number in range(20_000))

@@ -17,9 +17,10 @@ from everstep_agent.jobs.state.lifecycle import JobState
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.store import JobStore, open_database
 from everstep_common.job_ids import token_hash
+from everstep_common.launcher_messages import Join
 from everstep_common.orders import ShardSource
+from everstep_common.rank_messages import Attach, DataRange
 from everstep_common.reports import StoredStep
-from everstep_common.trainer_messages import Attach, DataRange, Join
 from everstep_common.version import TRAINER_PROTOCOL
 
 _JOIN = Join(

@@ -9,7 +9,7 @@ from everstep_agent.ipc.processes import ProcessIdentity
 from everstep_agent.jobs.job.job_table import comes_back
 from everstep_agent.jobs.sessions.admission import late_refusal
 from everstep_agent.jobs.state.facts import JobFacts, LauncherPlace
-from everstep_common.trainer_messages import Join
+from everstep_common.launcher_messages import Join
 from everstep_common.version import TRAINER_PROTOCOL
 
 JOIN = Join(

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from everstep_agent.jobs.state.settings import JobsSettings, default_runtime_folder
 from everstep_common.config import document
+from fakes.settings_files import mistakes_in
 
 
 def test_the_defaults_have_no_problem_and_every_key_is_documented() -> None:
@@ -11,15 +12,14 @@ def test_the_defaults_have_no_problem_and_every_key_is_documented() -> None:
     assert all(doc.help for doc in document(JobsSettings))
 
 
-def test_all_mistakes_are_told_at_once() -> None:
-    wrong = JobsSettings(
-        slots_per_rank=1,
-        bulk_port=99999,
-        slot_wait_s=0,
-        bulk_host="0.0.0.0",
-        socket=Path("/" + "x" * 200),
+def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+    wrong = (
+        "[jobs]\nslots_per_rank = 1\nbulk_port = 99999\nslot_wait_s = 0\n"
+        f'bulk_host = "0.0.0.0"\nsocket = "/{"x" * 200}"\n'
     )
-    assert len(wrong.problems()) == 5
+    found = {problem.split(":")[0] for problem in mistakes_in(tmp_path, wrong)}
+    named = {"slots_per_rank", "bulk_port", "slot_wait_s", "bulk_advertise_host", "socket"}
+    assert {f"jobs.{name}" for name in named} <= found
 
 
 def test_root_and_users_have_their_own_folders() -> None:

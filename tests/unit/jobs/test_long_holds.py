@@ -22,7 +22,7 @@ from everstep_agent.ipc.peer import Peer
 from everstep_agent.vault.snapshots.manifest import ManifestCheck, check_in_parts, dropped_in_parts
 from everstep_agent.vault.snapshots.manifest_store import ManifestStore
 from everstep_common.long_frames import encode_in_parts, finish
-from everstep_common.trainer_messages import Commit, Entry
+from everstep_common.rank_messages import Commit, Entry
 from fakes.jumping_loop import simulate
 
 _SHARDS = 10_000

@@ -4,8 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everstep_agent.jobs.job.progress import PhaseCount, ProgressCombiner, StepRun
+from everstep_common.rank_messages import Progress
 from everstep_common.reports import Phase
-from everstep_common.trainer_messages import Progress
 
 
 def test_a_step_counts_when_the_slowest_rank_completed_it() -> None:

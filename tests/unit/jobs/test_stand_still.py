@@ -5,8 +5,8 @@ import random
 import pytest
 
 from everstep_agent.jobs.standing.stand_still import FIRST_STEPS, GAPS_MAX, StandStill, StepGaps
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import RanksGoOn, RanksStandStill
-from everstep_common.trainer_messages import RanksWatched
 
 _S = 10**9
 _RANKS = (4, 5)
@@ -153,8 +153,29 @@ def test_a_stand_in_every_few_steps_is_their_rhythm() -> None:
 
 def test_nothing_is_judged_in_the_first_steps() -> None:
     node = Node()
-    node.steps([1.0] * 12)
+    node.steps([1.0] * FIRST_STEPS)
     node.wait(600)
+    assert not node.told
+
+
+@pytest.mark.parametrize(("gap_s", "usual_s"), [(0.3, 10), (2.0, 20)])
+def test_a_stand_after_a_few_steps_is_told_as_one_of_which_little_was_learned(
+    gap_s: float, usual_s: int
+) -> None:
+    node = Node()
+    node.steps([gap_s] * (FIRST_STEPS + 5))
+    node.wait(usual_s - 1)
+    assert not node.told
+    node.wait(3)
+    (still,) = node.still()
+    assert (still.young, still.usual_ns // _S) == (True, usual_s)
+    node.wait(600)
+    assert len(node.told) == 1
+
+
+def test_a_few_steps_of_which_one_was_long_make_no_stand_of_the_next_long_one() -> None:
+    node = Node()
+    node.steps([0.3] * (FIRST_STEPS + 2) + [6.0, 0.3, 40.0, 0.3])
     assert not node.told
 
 

@@ -10,19 +10,9 @@ import pytest
 from everstep_agent.ipc.processes import descends
 from everstep_common import frames
 from everstep_common.frames import MessageError
-from everstep_common.trainer_messages import (
-    FROM_LAUNCHER,
-    FROM_TRAINER,
-    Begin,
-    GenerationStopped,
-    Join,
-    Progress,
-    RankExited,
-    Ready,
-    RollbackAsked,
-    StepSeen,
-    Storage,
-)
+from everstep_common.launcher_messages import FROM_LAUNCHER, Join, StepSeen
+from everstep_common.rank_messages import FROM_TRAINER, Begin, Progress, Ready, RollbackAsked
+from everstep_common.reports import GenerationStopped, RankExited, Storage
 from everstep_common.version import TRAINER_PROTOCOL
 
 _JOIN = Join(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from safetensors import deserialize
 
 from everstep_agent.storage.formats.safetensors_header import in_file_order, lay_out_file
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 _SIZES = {"F64": 8, "F32": 4, "BF16": 2, "I8": 1, "BOOL": 1, "U16": 2}
 

@@ -2,13 +2,13 @@
 
 import pytest
 
+from everstep_common.launcher_messages import Join
 from everstep_common.storage_environment import (
     VARIABLES_MAX,
     credentials,
     environment_problem,
     variable_problem,
 )
-from everstep_common.trainer_messages import Join
 
 _HOSTILE = [
     "a=b",

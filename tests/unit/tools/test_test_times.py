@@ -14,7 +14,7 @@ _REPORT = """<testsuites><testsuite>
 <testcase classname="tests.integration.test_a" name="test_many[2]" time="2.0"/>
 <testcase classname="tests.integration.test_a" name="test_many[3]" time="1.5"/>
 <testcase classname="tests.integration.test_a" name="test_many[4]" time="1.5"/>
-<testcase classname="tests.integration.test_a" name="test_long" time="9.0"/>
+<testcase classname="tests.integration.test_a" name="test_long@group" time="9.0"/>
 <testcase classname="tests.integration.test_a" name="test_story" time="9.0"/>
 </testsuite></testsuites>"""
 _A = "tests/integration/test_a.py::"

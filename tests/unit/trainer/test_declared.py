@@ -12,7 +12,7 @@ from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.run import Run
 from everstep_common.clock import boot_ns
 from everstep_common.compute_time import seconds_between, steps_between
-from everstep_common.trainer_messages import Paused
+from everstep_common.rank_messages import Paused
 
 _NOW_NS = 10**18
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import everstep
 from everstep.launch.rank_environment import JobAccess, alone_with_device, rank_environment
 from everstep.rank.environment import membership, world_size, world_size_wanted
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 
 
 def start(restore_step: int | None) -> Start:

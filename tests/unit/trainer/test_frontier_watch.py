@@ -33,7 +33,8 @@ class Rank:
         self.page = page.Page(self.pages.environment(0), page.WATCH_PID)
         self.now_ns, self.done = 1000 * _S, 0.0
         read = lambda: (int(self.done), int(self.done))  # noqa: E731
-        self.watch = FrontierWatch(self.page, read, dict)
+        self.frames: dict[int, FrameType] = {}
+        self.watch = FrontierWatch(self.page, read, lambda: self.frames)
 
     def live(self, seconds: float, every_s: float = 0.5, *, pauses: int = 0) -> None:
         """Let it complete a collective every so many seconds; 0: none."""
@@ -84,7 +85,7 @@ def test_a_gap_is_learned_of_each_phase_in_which_the_rank_was_meanwhile() -> Non
     for count in range(WARM_MOVES + 1):
         now_ns += _HALF
         memory.observe(now_ns, (count + 1, count + 1), 1 << 1, paused=False)
-    memory.observe(now_ns + 4 * _S, memory._frontier, 1 << 2, paused=False)
+    memory.observe(now_ns + 4 * _S, (WARM_MOVES + 1, WARM_MOVES + 1), 1 << 2, paused=False)
     memory.observe(now_ns + 5 * _S, (99, 99), 1 << 3, paused=False)
     assert [one.longest_ns // _S for one in memory.phases[:5]] == [0, 0, 5, 5, 0]
 
@@ -150,8 +151,7 @@ def compile_in(file: str, function: str) -> Callable[..., FrameType]:
 def test_a_rank_that_compiles_is_in_a_pause() -> None:
     rank = Rank()
     rank.live(30)
-    frame = compile_in("/site/torch/_inductor/compile_fx.py", "compile_fx")()
-    rank.watch._frames = lambda: {1: frame}
+    rank.frames = {1: compile_in("/site/torch/_inductor/compile_fx.py", "compile_fx")()}
     rank.live(20, 0)
     assert rank.facts().pause == "compilation"
     rank.live(1)

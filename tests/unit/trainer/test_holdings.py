@@ -6,7 +6,7 @@ from everstep.copy_engine.views import MissingError, RestoreError
 from everstep.state.shards.holdings import Holdings
 from everstep.state.shards.parts import Part, Place, Replicas
 from everstep.state.shards.regions import Region, whole
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 SHARED = Replicas("", 0, 1)
 

@@ -8,7 +8,7 @@ import pytest
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import parse_options
 from everstep.launch.command_line.snapshot_options import KeepOptions
-from everstep_common.trainer_messages import Storage
+from everstep_common.reports import Storage
 
 
 def _keep(*options: str, **environ: str) -> KeepOptions:

@@ -7,7 +7,7 @@ import pytest
 import everstep
 from everstep.loss import BadStepError, LossPolicy, LossWatch, Verdict, batch_index, range_to_skip
 from everstep.run import init
-from everstep_common.trainer_messages import DataRange
+from everstep_common.rank_messages import DataRange
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf, -math.inf])

@@ -3,7 +3,7 @@
 import pytest
 
 from everstep.launch.standby.schedules import MemorySchedule, is_news
-from everstep_common.trainer_messages import Standbys
+from everstep_common.reports import Standbys
 
 
 def test_without_standbys_there_is_nothing_to_look_at() -> None:

@@ -1,8 +1,7 @@
 """What a launcher tells its agent of the output: the newest lines, no more than is read."""
 
 from everstep.launch.output.output_reports import OutputReports
-from everstep_common.trainer_messages import OutputSeen
-from everstep_common.trainer_messages.launcher import OUTPUT_LINE_MAX, OUTPUT_LINES_MAX
+from everstep_common.launcher_messages import OUTPUT_LINE_MAX, OUTPUT_LINES_MAX, OutputSeen
 
 
 class Told:

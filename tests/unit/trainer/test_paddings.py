@@ -5,8 +5,8 @@ import ctypes
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.saving.paddings import Paddings
-from everstep_common.trainer_messages import Entry
+from everstep.saving.mapping import Paddings
+from everstep_common.rank_messages import Entry
 
 _SLOT_BYTES = 120
 # Shards of up to 9 bytes, up to 4 bytes apart.

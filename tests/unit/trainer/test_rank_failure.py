@@ -13,7 +13,7 @@ from everstep.launch.processes.rank_failure import (
     last_words,
 )
 from everstep_common.endings import by_user_on
-from everstep_common.trainer_messages import End
+from everstep_common.launcher_messages import End
 
 SECOND = 1_000_000_000
 OWN = ("Traceback (most recent call last):", '  File "t.py", line 1', "ValueError: bad batch")

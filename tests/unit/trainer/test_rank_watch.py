@@ -5,7 +5,7 @@ from pathlib import Path
 from everstep.launch.inspection.rank_watch import RankWatch
 from everstep.rank.interpreter import everstep_rank_page as page
 from everstep.rank.interpreter.everstep_frontier_watch import FrontierWatch
-from everstep_common.trainer_messages import RanksWatched
+from everstep_common.launcher_messages import RanksWatched
 
 _S = 10**9
 

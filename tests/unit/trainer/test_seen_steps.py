@@ -1,7 +1,7 @@
 """Steps that a launcher sees in the output of ranks, and tells its agent."""
 
 from everstep.launch.generation import SeenSteps
-from everstep_common.trainer_messages import StepSeen
+from everstep_common.launcher_messages import StepSeen
 
 
 class _Agent:

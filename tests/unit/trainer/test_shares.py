@@ -3,9 +3,16 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep.state.shards.parts import Part, Place, Replicas, to_save
+from everstep.state.shards.parts import (
+    SHARES_MAX,
+    Part,
+    Place,
+    Replicas,
+    assign,
+    shares_of,
+    to_save,
+)
 from everstep.state.shards.regions import Region, whole
-from everstep.state.shards.shares import SHARES_MAX, assign, shares_of
 
 SIZES = st.lists(st.integers(0, 10**6), max_size=60)
 WORLDS = st.integers(1, 40)

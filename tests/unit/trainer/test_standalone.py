@@ -12,7 +12,7 @@ from everstep.launch.standalone.own_services import OwnServices, ledger_line, le
 from everstep.launch.standalone.supervisor import Sight, StartError, StartPatience
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_common.config import load
-from everstep_controller.config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.accounting.categories import Category, Group
 
 _SOCKETS = """\

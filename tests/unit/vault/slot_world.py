@@ -26,11 +26,12 @@ from everstep_agent.vault.snapshots.slots import (
     SnapshotSlot,
     told_as_passed,
 )
+from everstep_common.rank_messages import Commit, CommittedAhead, Entry
 from everstep_common.reports import PassedStep, Turnover
-from everstep_common.trainer_messages import Commit, CommittedAhead, Entry
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.committed_steps import CommittedStep
 from everstep_controller.core.model.snapshots import BranchPoint, Cadence
+from everstep_controller.core.model.state import State
 from everstep_controller.core.planned.restarts import margin
 from everstep_controller.core.vault.cadence import SnapshotPhase, bring_together
 from everstep_controller.core.vault.catalogue import Catalogue
@@ -690,7 +691,7 @@ class World:
     def _plan(self, fault: Fault) -> None:
         near = fault is Fault.HOLD_NEAR
         newest = max(self.step, self.job.lineage.last_step or 0)
-        self.hold = self.step if near else newest + margin(self.job)
+        self.hold = self.step if near else newest + margin(State(), self.job)
         self.disturbed = max(self.disturbed, self.hold)
         self._direct_all()
         if near:

@@ -17,8 +17,8 @@ from everstep_agent.vault.snapshots.slots import (
     SnapshotSlot,
     told_as_passed,
 )
+from everstep_common.rank_messages import Commit, Entry
 from everstep_common.reports import PassedStep
-from everstep_common.trainer_messages import Commit, Entry
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.vault.catalogue import Catalogue
 from everstep_controller.core.vault.copies import Copy

@@ -6,7 +6,7 @@ import xxhash
 from everstep_agent.vault.memory.region import allocate_region, duplicate_region
 from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, hash_bytes, hash_region
 from everstep_agent.vault.verification import torn_shard
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 
 def test_memory_that_is_only_read_has_the_same_hash_and_the_same_copy() -> None:

@@ -18,7 +18,7 @@ from everstep_agent.vault.snapshots.slots import (
     SnapshotSlot,
     told_as_passed,
 )
-from everstep_common.trainer_messages import Commit, Entry
+from everstep_common.rank_messages import Commit, Entry
 
 _ENTRIES = (Entry("w", 0, 10),)
 

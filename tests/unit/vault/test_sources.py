@@ -16,7 +16,7 @@ from everstep_agent.vault.snapshots.file_tier import FileCopy
 from everstep_agent.vault.snapshots.manifest import Layout, layout_of
 from everstep_common.long_frames import finish
 from everstep_common.orders import ShardSource
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 
 def _wanted(rank: int, size: int = 10, root: bytes = b"r") -> CopyRef:

@@ -22,15 +22,8 @@ from everstep.launch.standby.pool import StandbyPool
 from everstep.launch.workers import WorkerPlan, Workers
 from everstep.rank.termination import VARIABLE
 from everstep_common.clock import boot_ns
-from everstep_common.trainer_messages import (
-    GenerationFinished,
-    GenerationStopped,
-    RankExited,
-    RankProcess,
-    Start,
-    Started,
-    StepSeen,
-)
+from everstep_common.launcher_messages import RankProcess, Start, Started, StepSeen
+from everstep_common.reports import GenerationFinished, GenerationStopped, RankExited
 
 # Killed processes end within milliseconds, with large GPUs within seconds; one that waits for a
 # dead disk or driver does not. The others of the job wait for this node meanwhile.

@@ -31,7 +31,7 @@ from everstep.launch.standby.schedules import StandbySchedule
 from everstep.launch.wait_messages import WaitMessages
 from everstep.launch.workers import Workers
 from everstep_common.endings import without_memory
-from everstep_common.trainer_messages import (
+from everstep_common.launcher_messages import (
     End,
     Hold,
     Inspect,
@@ -41,14 +41,13 @@ from everstep_common.trainer_messages import (
     Join,
     Joined,
     Notice,
-    Preload,
-    Refused,
-    RefusedForNow,
     Settled,
     Start,
     Stop,
     StopAfterLook,
 )
+from everstep_common.preload import Preload
+from everstep_common.rank_messages import Refused, RefusedForNow
 
 # While ranks are being stopped their descendants are looked for this often, besides on SIGCHLD.
 _STOPPING_POLL_S = 0.1

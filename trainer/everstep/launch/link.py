@@ -4,7 +4,7 @@ import selectors
 from collections.abc import Callable
 
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import TO_LAUNCHER, Identified, Join
+from everstep_common.launcher_messages import TO_LAUNCHER, Identified, Join
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 _CONNECT_TIMEOUT_S = 1.0

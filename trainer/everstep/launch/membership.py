@@ -10,7 +10,8 @@ from everstep.launch.command_line.options import LaunchOptions
 from everstep.launch.generation import LocalGeneration
 from everstep.launch.link import LaunchLink
 from everstep.launch.processes.shutdown import is_shutting_down
-from everstep_common.trainer_messages import EndAsked, Join, LauncherLeft
+from everstep_common.launcher_messages import Join
+from everstep_common.reports import EndAsked, LauncherLeft
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 # A little more than the agent itself takes at most (jobs.storage_drain_timeout_s); a second signal

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from string import Template
 
 from everstep.rank.environment import NOTHING_TO_RESTORE
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 
 # torchrun's own variable for what stands before each line on the terminal.
 _PREFIX_TEMPLATE = "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"

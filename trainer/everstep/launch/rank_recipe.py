@@ -22,7 +22,7 @@ from everstep.launch.rank_environment import (
 from everstep.launch.standby.pool import WaitingPlan
 from everstep.launch.workers import WorkerPlan
 from everstep.rank.import_recorder import VARIABLE
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 
 _ENDINGS = {OUT: "out", ERROR: "err"}
 

@@ -13,10 +13,9 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from everstep.rank.clock import Clock
 from everstep.rank.environment import Membership
-from everstep.rank.log_rate_limit import RateLimitedLogger
-from everstep_common.clock import boot_ns
+from everstep.rank.sdk_log import RateLimitedLogger
+from everstep_common.clock import Clock, boot_ns
 from everstep_common.frames import Channel
 from everstep_common.rank_messages import (
     CARRIERS_TO_TRAINER,

@@ -6,7 +6,7 @@ from enum import Enum
 from typing import Protocol
 
 from everstep.rank.agent_link import AgentLink
-from everstep.saving.paddings import Paddings
+from everstep.saving.mapping import Paddings
 from everstep.saving.policy import Deadlines, Policy
 from everstep.saving.reservation import Pinner, Reservation
 from everstep_common.rank_messages import (

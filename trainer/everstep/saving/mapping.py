@@ -1,9 +1,12 @@
-"""Memory mapping of the agent's descriptors, with the page tables made beforehand."""
+"""Memory mapping of the agent's descriptors: page tables made beforehand, zeros between shards."""
 
 import ctypes
 import mmap
 import os
+from collections.abc import Sequence
+from itertools import pairwise
 
+from everstep_common.rank_messages import Entry
 from everstep_common.sealed_memory import sealed_memory_problem
 
 # Python's own mmap keeps the GIL while page tables are made, and has no address for what is
@@ -25,6 +28,8 @@ _MAP_FAILED = ctypes.c_void_p(-1).value
 # linux/mman.h; Python 3.11 has no names for them. Since Linux 5.14.
 _MADV_POPULATE_READ = 22
 _MADV_POPULATE_WRITE = 23
+# From the end of a shard to the beginning of the next one, in bytes of the slot.
+Gap = tuple[int, int]
 
 
 class Mapping:
@@ -69,3 +74,34 @@ class Mapping:
         # Both may be declined, by an older kernel or the node's settings: nothing is lost but time.
         _libc.madvise(self.address, self.size_bytes, mmap.MADV_HUGEPAGE)
         _libc.madvise(self.address, self.size_bytes, _MADV_POPULATE_WRITE)
+
+
+def gaps_between(entries: Sequence[Entry]) -> frozenset[Gap]:
+    """Return the gaps of a layout, whose shards are in the order of the slot."""
+    pairs = (
+        (one.offset_bytes + one.size_bytes, two.offset_bytes) for one, two in pairwise(entries)
+    )
+    return frozenset(gap for gap in pairs if gap[0] < gap[1])
+
+
+class Paddings:
+    """The gaps of one slot; zero after `clear`, until shards lie elsewhere.
+
+    A copy's hash covers them, so storage has to keep them, and old bytes have no business there.
+    Zeros cost nothing.
+    """
+
+    def __init__(self) -> None:
+        self._entries: Sequence[Entry] | None = None
+        self._zeros: frozenset[Gap] = frozenset()
+
+    def clear(self, address: int, entries: Sequence[Entry]) -> None:
+        """Zero what lies between shards that are about to be copied to a slot at ``address``."""
+        if entries == self._entries:  # as after most steps
+            return
+        gaps, known = gaps_between(entries), self._zeros
+        # Should this be cut short, nothing is known of the slot any more.
+        self._entries, self._zeros = None, frozenset()
+        for begin, end in gaps - known:
+            ctypes.memset(address + begin, 0, end - begin)
+        self._entries, self._zeros = entries, gaps

@@ -15,14 +15,13 @@ import time
 from contextlib import suppress
 
 from everstep.rank.agent_link import AgentLink
-from everstep.rank.clock import Clock
 from everstep.saving.exchange import Grant, Outcome, failed
-from everstep.saving.paddings import Paddings
+from everstep.saving.mapping import Paddings
 from everstep.saving.policy import Policy
 from everstep.saving.reservation import Pinner
+from everstep_common.clock import Clock
 from everstep_common.job_ids import token_hash
-from everstep_common.rank_messages import Entry, Slot
-from everstep_common.rank_messages.own_files import (
+from everstep_common.own_files import (
     ORDER,
     ORDER_BYTES_MAX,
     OwnFileError,
@@ -34,6 +33,7 @@ from everstep_common.rank_messages.own_files import (
     step_of_folder,
     unseal,
 )
+from everstep_common.rank_messages import Entry, Slot
 
 logger = logging.getLogger("everstep")
 # An agent that is upgraded is back well before.

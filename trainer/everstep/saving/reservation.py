@@ -10,8 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Protocol
 
 from everstep.rank.agent_link import AgentLink
-from everstep.saving.mapping import Mapping
-from everstep.saving.paddings import Paddings
+from everstep.saving.mapping import Mapping, Paddings
 from everstep_common.rank_messages import Refused, Reserve, Reserved
 
 logger = logging.getLogger("everstep")

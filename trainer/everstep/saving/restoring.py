@@ -15,8 +15,8 @@ from everstep.copy_engine.views import (
     RestoreError,
 )
 from everstep.rank.agent_link import AgentLink
-from everstep.rank.clock import Clock
 from everstep.saving.mapping import Mapping
+from everstep_common.clock import Clock
 from everstep_common.rank_messages import (
     Describe,
     DescribedPart,
@@ -28,8 +28,6 @@ from everstep_common.rank_messages import (
     RestoredCopy,
     RestoreFailed,
 )
-
-__all__ = ["RestoreError", "Restorer"]
 
 # Between two questions to an agent that goes away at each; each pause is twice the one before.
 _RETRY_S = 0.05

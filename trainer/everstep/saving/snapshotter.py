@@ -20,8 +20,7 @@ from everstep.copy_engine.views import (
     offsets,
 )
 from everstep.rank.agent_link import AgentLink
-from everstep.rank.clock import Clock
-from everstep.rank.log_rate_limit import RateLimitedLogger
+from everstep.rank.sdk_log import RateLimitedLogger
 from everstep.saving.background import Background
 from everstep.saving.exchange import Ending, Handover, Outcome, SaveExchange, failed
 from everstep.saving.own_files import OwnFiles
@@ -30,7 +29,7 @@ from everstep.saving.reservation import NO_MEMORY_YET, Reservation
 from everstep.saving.restoring import Restorer
 from everstep.saving.step_saving import Saving, Tools
 from everstep.saving.steps import StepError, step_number
-from everstep_common.clock import boot_ns
+from everstep_common.clock import Clock, boot_ns
 
 logger = logging.getLogger("everstep")
 

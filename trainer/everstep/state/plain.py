@@ -5,11 +5,13 @@ from dataclasses import dataclass
 
 from everstep.copy_engine.memory import Copy
 from everstep.copy_engine.views import OTHER_MODEL, Copies, Found, RestoreError, ShardView, State
-from everstep.state.empty_shard import nothing_of
-from everstep.state.memory.arrays import array_view, memory_of
-from everstep.state.shards.parts import Place
-from everstep.state.shards.shares import given_to_others
+from everstep.state.memory.arrays import array_view, buffer_view, memory_of
+from everstep.state.shards.parts import Place, given_to_others
 from everstep_common.rank_messages import Entry
+from everstep_common.shard_names import owner, private_name
+
+# Path that no part of a state can have, and that no restore asks for.
+_PATH = "#nothing"
 
 
 class PlainCapture:
@@ -117,3 +119,17 @@ def _matched(shard: ShardView, found: Found) -> Copy:
             + OTHER_MODEL
         )
     return Copy(shard.address, address, shard.size_bytes)
+
+
+def nothing_of(rank: int) -> ShardView:
+    """Return the shard of a rank that saves nothing: a step is whole when every rank has a copy.
+
+    It is the rank's own: were all of these one part of the state, a rank that fails to save what
+    it has could be taken for one that has nothing.
+    """
+    return buffer_view(private_name(rank, _PATH), bytearray(1))
+
+
+def is_nothing(name: str) -> bool:
+    """Return whether a shard only says that a rank had none."""
+    return owner(name)[1] == _PATH

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from everstep_common.judging.condition import BOOT_GRACE_NS, MINUTE_NS, Condition
-from everstep_common.setting import setting
+from everstep_common.setting import positive
 
 # None of the adapters has met the hardware that it was written for (their docstrings say for which
 # version), so nothing here acts on a node: Mode.OBSERVE, the default, until somebody has seen it
@@ -69,28 +69,18 @@ class AcceleratorsReading:
 class AcceleratorLimits:
     """Thresholds at which a device of another vendor than NVIDIA is judged faulty."""
 
-    ecc_corrected_per_s: float = setting(
+    ecc_corrected_per_s: float = positive(
         10.0,
         unit="1/s",
         help="Corrected memory errors per second, as the mean over five minutes. Healthy memory "
         "corrects a few a day; the one published case of a failing GPU had 17,657 per second.",
     )
-    memory_kept_ratio: float = setting(
+    memory_kept_ratio: float = positive(
         0.15,
+        most=1,
         help="Share of device memory in use without any process. An idle Ascend NPU keeps 3 GB of "
         "32 GB for itself (DCMI reference), which is the most of all vendors.",
     )
-
-    def problems(self) -> list[str]:
-        """Say what is wrong with the values, in the operator's words."""
-        found = []
-        if self.ecc_corrected_per_s <= 0:
-            found.append(f"ecc_corrected_per_s: must be above 0, got {self.ecc_corrected_per_s:g}")
-        if not 0 < self.memory_kept_ratio <= 1:
-            found.append(
-                f"memory_kept_ratio: must be above 0 and at most 1, got {self.memory_kept_ratio:g}"
-            )
-        return [f"signals.accelerators.{problem}" for problem in found]
 
 
 _LIMITS = AcceleratorLimits()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_common.setting import setting
+from everstep_common.setting import not_negative, positive, setting
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,25 +14,31 @@ class HostLimits:
         help='Mount points that must be mounted: ["/data", "/scratch"]. Without its data a job'
         " cannot train, so a missing one is fatal.",
     )
-    mount_deadline_s: float = setting(
+    mount_deadline_s: float = positive(
         5.0,
         unit="s",
         help="Deadline for a network or user-space file system to answer statfs and to list "
         "one name. A healthy one needs milliseconds.",
     )
-    disk_free_min_ratio: float = setting(
-        0.02, help="Share of a disk that must be free: below it logs and checkpoints soon fail."
+    disk_free_min_ratio: float = not_negative(
+        0.02,
+        most=1,
+        help="Share of a disk that must be free: below it logs and checkpoints soon fail.",
     )
     disk_free_bytes_min: int = setting(
         512 << 20,
         unit="bytes",
         help="So much is enough on a disk of any size; gpud warns at 500 MB.",
     )
-    inodes_free_min_ratio: float = setting(
-        0.02, help="Share of a disk's inodes that must be free: without one no file can be made."
+    inodes_free_min_ratio: float = not_negative(
+        0.02,
+        most=1,
+        help="Share of a disk's inodes that must be free: without one no file can be made.",
     )
-    memory_available_min_ratio: float = setting(
-        0.02, help="Share of main memory that must be available: below it processes are killed."
+    memory_available_min_ratio: float = not_negative(
+        0.02,
+        most=1,
+        help="Share of main memory that must be available: below it processes are killed.",
     )
     swap_used_bytes_max: int = setting(
         256 << 20,
@@ -40,15 +46,16 @@ class HostLimits:
         help="Swapped memory that is normal: idle daemons are swapped out once. A training "
         "process that swaps waits for a disk in every step.",
     )
-    usage_warning_ratio: float = setting(
+    usage_warning_ratio: float = not_negative(
         0.80,
+        most=1,
         help="Share of the kernel's limit on open files, tasks or tracked connections from which "
         "the node is degraded; gpud's.",
     )
-    usage_fatal_ratio: float = setting(
-        0.95, help="The same from which it is about to fail; gpud's."
+    usage_fatal_ratio: float = not_negative(
+        0.95, most=1, help="The same from which it is about to fail; gpud's."
     )
-    load_per_cpu_max: float = setting(
+    load_per_cpu_max: float = positive(
         2.0,
         unit="tasks per CPU",
         help="Load over five minutes, divided by the CPUs, above which data loaders wait for each "
@@ -59,25 +66,25 @@ class HostLimits:
         help="Governor that every CPU should have, as Meta's gcm checks it; empty when it does "
         "not matter. Slower clocks of one node slow every step of the whole job.",
     )
-    clock_offset_max_s: float = setting(
+    clock_offset_max_s: float = positive(
         0.05,
         unit="s",
         help="Offset that the kernel is still correcting; node-exporter's alert NodeClockSkew"
         "Detected uses 50 ms.",
     )
-    stuck_tasks_age_s: float = setting(
+    stuck_tasks_age_s: float = positive(
         300.0,
         unit="s",
         help="How long a process may wait in the kernel without being killable (state D); Meta's "
         "gcm uses 300 s.",
     )
-    zombies_max: int = setting(
+    zombies_max: int = positive(
         20, help="Number of zombie processes; AWS's node monitoring agent uses 20."
     )
-    zombies_many: int = setting(
+    zombies_many: int = positive(
         1000, help="So many that the table of processes fills up; gpud uses 1,000."
     )
-    dimm_corrected_per_day_max: int = setting(
+    dimm_corrected_per_day_max: int = positive(
         10,
         help="Corrected errors of one memory module in 24 h; mcelog's default. More of them "
         "announce an uncorrectable one.",
@@ -85,16 +92,7 @@ class HostLimits:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""
-        found = [
-            f"{name}: must be above 0, got {getattr(self, name):g}"
-            for name in _POSITIVE
-            if getattr(self, name) <= 0
-        ]
-        found += [
-            f"{name}: must be between 0 and 1, got {getattr(self, name):g}"
-            for name in _RATIOS
-            if not 0 <= getattr(self, name) <= 1
-        ]
+        found = []
         if self.usage_fatal_ratio < self.usage_warning_ratio:
             found.append("usage_fatal_ratio: must not be below usage_warning_ratio")
         found += [
@@ -105,20 +103,4 @@ class HostLimits:
         return [f"signals.host.{problem}" for problem in found]
 
 
-_POSITIVE = (
-    "mount_deadline_s",
-    "load_per_cpu_max",
-    "clock_offset_max_s",
-    "stuck_tasks_age_s",
-    "zombies_max",
-    "zombies_many",
-    "dimm_corrected_per_day_max",
-)
-_RATIOS = (
-    "disk_free_min_ratio",
-    "inodes_free_min_ratio",
-    "memory_available_min_ratio",
-    "usage_warning_ratio",
-    "usage_fatal_ratio",
-)
 DEFAULT_LIMITS = HostLimits()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from everstep_common.setting import setting
+from everstep_common.setting import positive, setting
 
 PEER_MEMORY = "nvidia_peermem"
 FABRIC_MANAGER = "nvidia-fabricmanager.service"
@@ -41,23 +41,17 @@ class ServiceLimits:
         help='Kernel modules that must be loaded: ["nvidia_peermem"]. nvidia_peermem is watched '
         "from the moment it was loaded; newer kernels do without it (DMA-BUF).",
     )
-    restarts_max: int = setting(
+    restarts_max: int = positive(
         3, help="So many automatic restarts within the window are a flap; NVSentinel's ADR-050."
     )
-    restart_window_s: float = setting(
+    restart_window_s: float = positive(
         600.0, unit="s", help="The window in which restarts are counted; NVSentinel's ADR-050."
     )
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""
-        found = [
+        return [
             f"signals.services.units: expected a full name like slurmd.service, got {unit!r}"
             for unit in self.units
             if "." not in unit
         ]
-        for name in ("restarts_max", "restart_window_s"):
-            if getattr(self, name) <= 0:
-                found.append(
-                    f"signals.services.{name}: must be above 0, got {getattr(self, name):g}"
-                )
-        return found

@@ -15,6 +15,7 @@ from everstep_agent.detectors.kernel.gpu_faults.xid_history import XidHistory
 from everstep_agent.detectors.kernel.gpu_faults.xid_table import driver_branch
 from everstep_agent.detectors.kernel.rules import pci_ports
 from everstep_agent.detectors.kernel.rules.builtin import RULES
+from everstep_agent.detectors.kernel.rules.component_limit import ComponentLimit
 from everstep_agent.detectors.kernel.rules.line import KernelLine, began_ns
 from everstep_agent.detectors.kernel.rules.repeats import Repeats
 from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules, more_severe
@@ -93,6 +94,7 @@ class KernelDetector:
         # Returns the finding that is open under a key; wired to the agent's book of open findings.
         self.open_finding: Callable[[FindingKey], Finding | None] = lambda _: None
         self._said: dict[FindingKey, Finding | None] = {}
+        self._limit = ComponentLimit()
         self._named_gpu = ""
         self._repeats = Repeats()
         self.ports = pci_ports.PciPorts()
@@ -115,10 +117,11 @@ class KernelDetector:
     ) -> list[Judgement]:
         """Return what lines say. ``truth`` was read after they came; its branch may be unknown."""
         self._said.clear()
+        self._limit.forget_ended(self.open_finding)
         latest: dict[FindingKey, Judgement] = {}
         for one in _without_repeats(found):
             for told in self._judge_line(one, truth, now):
-                judgement = _dated(told, one.line, now)
+                judgement = _dated(self._limit.bounded(told), one.line, now)
                 self._said[judgement.key] = _finding(judgement)
                 # A flood repeats a judgement thousands of times: each key keeps its last, in order.
                 latest.pop(judgement.key, None)

@@ -9,37 +9,29 @@ from everstep_agent.detectors.readings.counters import Counters
 from everstep_common.judging.findings import Mode, SuggestedAction
 from everstep_common.judging.judgement import Judgement
 from everstep_common.judging.moment import Moment
-from everstep_common.setting import setting
+from everstep_common.setting import positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EthernetLimits:
     """The table ``[signals.ethernet]``: how many errors of an interface are too many."""
 
-    errors_per_s: float = setting(
+    errors_per_s: float = positive(
         10.0,
         unit="1/s",
         help="Damaged packets in a second; the limit that NVSentinel has for InfiniBand.",
     )
-    checksum_errors_per_hour: float = setting(
+    checksum_errors_per_hour: float = positive(
         120.0,
         unit="1/h",
         help="Frames in an hour with a wrong checksum: as many as InfiniBand allows symbol errors.",
     )
-    drops_per_s: float = setting(
+    drops_per_s: float = positive(
         100.0,
         unit="1/s",
         help="Packets in a second that the host or the card drops. Some are always dropped: those "
         "of protocols that nobody listens to.",
     )
-
-    def problems(self) -> list[str]:
-        """Say what is wrong with the values, in the operator's words."""
-        return [
-            f"signals.ethernet.{name}: must be above 0, got {getattr(self, name):g}"
-            for name in self.__dataclass_fields__
-            if getattr(self, name) <= 0
-        ]
 
 
 def rules(limits: EthernetLimits) -> tuple[ErrorRule, ...]:

@@ -25,7 +25,7 @@ from everstep_agent.jobs.state.lifecycle import Effect, JobState
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.records import restarted_record
 from everstep_agent.vault.job_vault import JobVault
-from everstep_common import trainer_messages as messages
+from everstep_common import launcher_messages
 from everstep_common.reports import RankExited
 
 logger = logging.getLogger(__name__)
@@ -157,4 +157,4 @@ class AutonomousRestart:
 
     def _announce(self, sentence: str) -> None:
         logger.warning("job %s: %s", self._record.facts.job, sentence)
-        self._link.send(messages.Notice(sentence))
+        self._link.send(launcher_messages.Notice(sentence))

@@ -5,14 +5,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from everstep_agent.jobs.job.peers import LauncherLink
-from everstep_common.reports import RanksInspected
-from everstep_common.trainer_messages import (
+from everstep_common.launcher_messages import (
     Inspect,
     Inspected,
     InspectEnd,
     InspectPatiently,
     InspectRecent,
 )
+from everstep_common.reports import RanksInspected
 
 # The reader of the launcher has two seconds; its start on a busy node takes another.
 _LAUNCHER_S = 4.0

@@ -14,8 +14,8 @@ from everstep_agent.jobs.job.node_job import NodeJob
 from everstep_agent.jobs.job.peers import LauncherPeer
 from everstep_agent.jobs.state.facts import NOBODY, JobFacts, job_key
 from everstep_common.job_ids import token_hash
+from everstep_common.launcher_messages import Join
 from everstep_common.orders import EndJob
-from everstep_common.trainer_messages import Join
 
 
 def comes_back(facts: JobFacts, request: Join, peer: Peer) -> bool:

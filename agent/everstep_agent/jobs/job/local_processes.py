@@ -8,8 +8,8 @@ from everstep_agent.jobs.job.progress import PhaseCount
 from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.plan import Plan
 from everstep_agent.jobs.state.records import phase_record
+from everstep_common.launcher_messages import Started
 from everstep_common.reports import Phase
-from everstep_common.trainer_messages import Started
 
 
 class LocalProcesses:

@@ -36,7 +36,7 @@ from everstep_agent.vault.replication.replicator import Replicator
 from everstep_agent.vault.restore.restorer import Restorer
 from everstep_agent.vault.snapshots.copies import InitialCopies, Recoverable, initial_copies
 from everstep_agent.vault.snapshots.restore_plan import copy_named_by
-from everstep_common import trainer_messages as messages
+from everstep_common import launcher_messages, reports
 from everstep_common.orders import EndJob, ShardSource, VaultDirective
 from everstep_common.reports import JobOnNode, RanksWithoutSnapshot
 from everstep_proto.generated import fleet_pb2
@@ -161,7 +161,7 @@ class NodeJob:
             return
         # Another job may have gone on from this one, and its launcher may have come, meanwhile.
         if self.link.job == launcher:
-            self.link.send(messages.End(ending.succeeded, ending.reason))
+            self.link.send(launcher_messages.End(ending.succeeded, ending.reason))
         if self.facts.job_id == job_id and not ending.leaves_state:
             self.vault.close()
 
@@ -235,12 +235,12 @@ class NodeJob:
 
     def notify(self, sentence: str) -> None:
         """Tell the launcher's user a sentence."""
-        self.link.send(messages.Notice(sentence))
+        self.link.send(launcher_messages.Notice(sentence))
 
     def hold(self, reason: str, *, spare: bool) -> None:
         """Tell the launcher that it waits; ``spare``: its job goes on without it."""
         if self.link.knows_spares:
-            self.link.send(messages.Hold(reason, spare))
+            self.link.send(launcher_messages.Hold(reason, spare))
         else:
             self.notify(reason)
 
@@ -248,9 +248,9 @@ class NodeJob:
         """Tell the launcher which job it is of, if that is known and it understands it."""
         request, job_id = self.link.request, self.facts.job_id
         if request is not None and job_id:
-            self.link.send(messages.Identified(job_id))
+            self.link.send(launcher_messages.Identified(job_id))
 
-    def record_standbys(self, standbys: messages.Standbys | None) -> None:
+    def record_standbys(self, standbys: reports.Standbys | None) -> None:
         """The launcher has these waiting here; None: nothing is known to."""
         if standbys != self.link.standbys:
             self.link.standbys = standbys
@@ -324,7 +324,7 @@ class NodeJob:
             self.reporter.report_soon()
 
     def _on_first_step(self, generation: int) -> None:
-        self.link.send(messages.Settled(generation))
+        self.link.send(launcher_messages.Settled(generation))
 
     def _stop_processes(self, generation: int, reason: str) -> None:
         self.stopper.stop_processes(generation, 0.0, reason)

@@ -4,8 +4,8 @@ from collections import Counter, OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from everstep_common.launcher_messages import OutputSeen
 from everstep_common.reports import OutputPiece, OutputRead
-from everstep_common.trainer_messages import OutputSeen
 
 # Some thousand lines of a rank; of 64 ranks the last hundred of each.
 _OF_RANK_MAX = 256 * 1024

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from everstep_agent.concurrency.change_signal import ChangeSignal
-from everstep_common.trainer_messages import Join, Standbys
+from everstep_common.launcher_messages import Join
+from everstep_common.reports import Standbys
 
 # The protocol of launchers that look at ranks before they stop them.
 _LOOKS_SINCE = 10

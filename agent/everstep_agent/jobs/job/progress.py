@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from everstep_agent.vault.snapshots.copies import Recoverable
+from everstep_common.rank_messages import Progress
 from everstep_common.reports import Phase
-from everstep_common.trainer_messages import Progress
 
 # How many steps wait for the slowest rank: one that hangs must not make the agent's memory grow.
 _PENDING_MAX = 10_000

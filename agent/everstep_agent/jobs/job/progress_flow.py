@@ -6,8 +6,8 @@ from collections.abc import Callable
 from everstep_agent.jobs.job.context import Outlet
 from everstep_agent.jobs.job.progress import ProgressCombiner
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
+from everstep_common.rank_messages import Progress
 from everstep_common.reports import StepsCompleted
-from everstep_common.trainer_messages import Progress
 from everstep_proto.reports import record_of
 
 INTERVAL_S = 0.2

@@ -16,7 +16,7 @@ from everstep_agent.jobs.state.job_record import JobRecord
 from everstep_agent.jobs.state.lifecycle import Effect
 from everstep_agent.jobs.state.records import stopped_record
 from everstep_agent.vault.job_vault import JobVault
-from everstep_common import trainer_messages as messages
+from everstep_common import launcher_messages
 
 logger = logging.getLogger(__name__)
 # How long the last messages of dead processes are awaited: they were sent before the death, but a
@@ -86,7 +86,11 @@ class GenerationStopper:
         ``look``: after it has looked at them.
         """
         self._parts.standing.end(generation)
-        stop = messages.StopAfterLook if look and self._parts.link.looks else messages.Stop
+        stop = (
+            launcher_messages.StopAfterLook
+            if look and self._parts.link.looks
+            else launcher_messages.Stop
+        )
         self._parts.link.send(stop(generation, grace_s, reason))
         self.enforce(generation, grace_s + _LOOK_S * look)
 

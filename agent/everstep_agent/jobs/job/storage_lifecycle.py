@@ -15,7 +15,8 @@ from everstep_agent.jobs.state.records import joined_record
 from everstep_agent.storage.job_storage import JobStorage, StorageDeadlines
 from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.job_vault import JobVault
-from everstep_common.trainer_messages import Join, Notice, Storage
+from everstep_common.launcher_messages import Join, Notice
+from everstep_common.reports import Storage
 
 _LOOK_AGAIN_S = 2.0
 

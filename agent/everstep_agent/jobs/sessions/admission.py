@@ -10,7 +10,8 @@ from everstep_agent.quotas.user_quotas import Quota
 from everstep_agent.vault.memory.allocator import Requester
 from everstep_agent.vault.memory.capacity import PER_USER_BYTES, PER_USER_RATIO, MemoryForecast
 from everstep_common.job_ids import number_of_job, token_hash
-from everstep_common.trainer_messages import Attach, Join
+from everstep_common.launcher_messages import Join
+from everstep_common.rank_messages import Attach
 from everstep_common.version import TRAINER_PROTOCOL, TRAINER_PROTOCOL_LEAST
 
 _OTHER_USER = "job {} on this node belongs to another user; choose another name with --job"

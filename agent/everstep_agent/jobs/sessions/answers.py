@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from everstep_agent.concurrency.thread_pool import wait_ended
 from everstep_agent.ipc.connection import Connection
-from everstep_common.trainer_messages import Pending
+from everstep_common.rank_messages import Pending
 
 # Three signs of life in the second for which a rank waits for one.
 PENDING_INTERVAL_S = 0.3

@@ -15,9 +15,10 @@ from everstep_agent.jobs.state.records import (
     joined_again_record,
     start_message,
 )
-from everstep_common import trainer_messages as messages
+from everstep_common import launcher_messages, preload, rank_messages, reports
+from everstep_common.launcher_messages import StepSeen
+from everstep_common.rank_messages import Progress
 from everstep_common.reports import LauncherLeft
-from everstep_common.trainer_messages import Progress, StepSeen
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -79,7 +80,7 @@ class LauncherSession:
         sender = asyncio.create_task(self._send_all(), name="launcher sender")
         try:
             while True:
-                known = messages.FROM_LAUNCHER
+                known = launcher_messages.FROM_LAUNCHER
                 message = await self._connection.receive(known, SMALL_BYTES_MAX)
                 await self._handle(message)
         finally:
@@ -92,9 +93,9 @@ class LauncherSession:
                 message = await self._outgoing.get()
                 await self._connection.send(message)
                 name = self.job.link.job
-                if isinstance(message, messages.Refused | messages.End):
+                if isinstance(message, rank_messages.Refused | launcher_messages.End):
                     self._dismiss()
-                if isinstance(message, messages.End) and not self.leaving:
+                if isinstance(message, launcher_messages.End) and not self.leaving:
                     # The next launcher of this name begins another job, which the controller could
                     # not tell from this one without a record that this launcher has left.
                     over = record_of(LauncherLeft("its job is over", by_user=False), name)
@@ -110,48 +111,48 @@ class LauncherSession:
     async def _handle(self, message: object) -> None:
         job = self.job
         match message:
-            case messages.Started():
+            case launcher_messages.Started():
                 job.processes.record_started(message)
-            case messages.RankExited():
+            case reports.RankExited():
                 await self._rank_exited(message)
             case (
-                messages.OutputSeen()
-                | messages.StepSeen()
-                | messages.Inspected()
-                | messages.RanksWatched()
+                launcher_messages.OutputSeen()
+                | launcher_messages.StepSeen()
+                | launcher_messages.Inspected()
+                | launcher_messages.RanksWatched()
             ):
                 self._seen(message)
-            case messages.GenerationStopped():
+            case reports.GenerationStopped():
                 self._abandon(message.abandoned)
                 job.record.note_free_port(message.free_port)
                 job.context.spawn(self._stopped(message), f"stopped {job.facts.job}")
-            case messages.Standbys() | messages.Preload():
+            case reports.Standbys() | preload.Preload():
                 self._record_standbys(message)
-            case messages.GenerationFinished() | messages.LauncherLeft():
+            case reports.GenerationFinished() | reports.LauncherLeft():
                 self._end(message)
-            case messages.EndAsked():
+            case reports.EndAsked():
                 self._ask_end(message)
             case _:
                 logger.debug("job %s: a second Join on one connection", job.facts.job)
 
     def _seen(
         self,
-        message: messages.OutputSeen
-        | messages.StepSeen
-        | messages.Inspected
-        | messages.RanksWatched,
+        message: launcher_messages.OutputSeen
+        | launcher_messages.StepSeen
+        | launcher_messages.Inspected
+        | launcher_messages.RanksWatched,
     ) -> None:
         match message:
-            case messages.OutputSeen():
+            case launcher_messages.OutputSeen():
                 self.job.output.add(message, self._connection.peer.uid)
-            case messages.Inspected():
+            case launcher_messages.Inspected():
                 self.job.inspections.take_part(message)
-            case messages.RanksWatched():
+            case launcher_messages.RanksWatched():
                 self.job.standing.add_watched(message)
-            case messages.StepSeen():
+            case launcher_messages.StepSeen():
                 _count_seen_step(self.job, message)
 
-    async def _rank_exited(self, message: messages.RankExited) -> None:
+    async def _rank_exited(self, message: reports.RankExited) -> None:
         job = self.job
         if message.generation > job.facts.newest_generation:
             return  # each that is newer than the one before would be a row of the journal
@@ -163,10 +164,10 @@ class LauncherSession:
         job.context.outlet.record(record_of(exit, job.facts.reported_as))
         job.restart.record_failure(exit)
 
-    def _end(self, message: messages.GenerationFinished | messages.LauncherLeft) -> None:
+    def _end(self, message: reports.GenerationFinished | reports.LauncherLeft) -> None:
         """Report an end, once: what a launcher says again would be another row of the journal."""
         job = self.job
-        if isinstance(message, messages.GenerationFinished):
+        if isinstance(message, reports.GenerationFinished):
             if message.generation > self._finished_generation:
                 self._finished_generation = message.generation
                 job.standing.end(message.generation)
@@ -177,19 +178,19 @@ class LauncherSession:
             left = replace(message, by_user=True)
             job.context.outlet.record(record_of(left, job.link.job))
 
-    def _ask_end(self, message: messages.EndAsked) -> None:
+    def _ask_end(self, message: reports.EndAsked) -> None:
         """Pass on, once, that the launcher's user wants the job to end."""
         if not self._end_asked:
             self._end_asked = True
             self.job.context.outlet.record(record_of(message, self.job.link.job))
 
-    def _record_standbys(self, message: messages.Standbys | messages.Preload) -> None:
-        if isinstance(message, messages.Preload):
+    def _record_standbys(self, message: reports.Standbys | preload.Preload) -> None:
+        if isinstance(message, preload.Preload):
             self.job.preloads.record_local(message)
         else:
             self.job.record_standbys(message)
 
-    async def _finished(self, message: messages.GenerationFinished) -> None:
+    async def _finished(self, message: reports.GenerationFinished) -> None:
         job = self.job
         # The last steps are reported before the end: after it they would not count any more.
         await job.stopper.drain(message.generation)
@@ -210,7 +211,7 @@ class LauncherSession:
             ", ".join(map(str, pids)),
         )
 
-    async def _stopped(self, message: messages.GenerationStopped) -> None:
+    async def _stopped(self, message: reports.GenerationStopped) -> None:
         facts = self.job.facts
         # A generation number above all that were planned would make later generations refused.
         generation = min(message.generation, facts.newest_generation)
@@ -221,19 +222,19 @@ class LauncherSession:
 
 
 def admit_launcher(
-    job: NodeJob, request: messages.Join, peer: Peer, launcher: LauncherPeer
+    job: NodeJob, request: launcher_messages.Join, peer: Peer, launcher: LauncherPeer
 ) -> None:
     """Have a launcher that may for the job's, and tell it what it has missed."""
     job.record.admit_launcher(request, peer, identify(peer.pid))
     job.vault.uid = peer.uid
     job.vault.spare_slots = int(request.storage is not None)
     job.link.connect(launcher, request, job.facts.reported_as)
-    launcher.send(messages.Joined(job.context.vault_context.node))
+    launcher.send(launcher_messages.Joined(job.context.vault_context.node))
     facts = job.facts
     if facts.ended:
         reason = facts.ending.reason or "no reason was told"
         sentence = f"it ended while this launcher was away ({reason})"
-        launcher.send(messages.End(facts.ending.succeeded, sentence))
+        launcher.send(launcher_messages.End(facts.ending.succeeded, sentence))
         return
     job.tell_identity()
     job.storage.join(request, peer)
@@ -242,14 +243,14 @@ def admit_launcher(
     _tell_missed(job, request, launcher)
 
 
-def _tell_missed(job: NodeJob, request: messages.Join, launcher: LauncherPeer) -> None:
+def _tell_missed(job: NodeJob, request: launcher_messages.Join, launcher: LauncherPeer) -> None:
     facts, plan = job.facts, job.facts.plan
     if facts.stops.ordered > facts.stops.completed:
-        launcher.send(messages.Stop(facts.stops.ordered, 0.0, "ordered while it was away"))
+        launcher.send(launcher_messages.Stop(facts.stops.ordered, 0.0, "ordered while it was away"))
     elif plan.generation > max(request.running_generation, facts.stops.completed):
         launcher.send(start_message(plan, "ordered while the launcher was away"))
     elif facts.stop_due:
-        launcher.send(messages.Stop(facts.stop_due, 0.0, "stopped while it was away"))
+        launcher.send(launcher_messages.Stop(facts.stop_due, 0.0, "stopped while it was away"))
 
 
 def report_joining_again(job: NodeJob) -> None:

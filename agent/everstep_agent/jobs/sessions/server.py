@@ -28,7 +28,7 @@ from everstep_agent.jobs.sessions.launcher import LauncherSession, admit_launche
 from everstep_agent.jobs.sessions.trainer import TrainerSession
 from everstep_agent.quotas.connection_quota import ConnectionLimit, ConnectionQuota
 from everstep_agent.quotas.user_quotas import JobLimit, JobQuota
-from everstep_common import trainer_messages as messages
+from everstep_common import launcher_messages, rank_messages
 from everstep_common.frames import FrameError, MessageError, encode
 from everstep_common.log_limit import by_user
 from everstep_common.printable import printable
@@ -93,16 +93,16 @@ class JobServer:
         served_user.set(uid)
         try:
             if connection.peer.pid == 0:  # pid_namespaces(7): it has no number here
-                await connection.send(messages.Refused(_UNSEEN))
+                await connection.send(rank_messages.Refused(_UNSEEN))
                 return
             first = await _first_message(connection)
-            if isinstance(first, messages.Join) and connection.is_hung_up():
+            if isinstance(first, launcher_messages.Join) and connection.is_hung_up():
                 # It was killed while this agent stood still: its successor has joined meanwhile.
                 text = "job %s: launcher %d did not wait"
                 logger.info(text, first.job, connection.peer.pid, extra=by_user(uid))
-            elif isinstance(first, messages.Join):
+            elif isinstance(first, launcher_messages.Join):
                 await self._launcher(connection, first)
-            elif isinstance(first, messages.Attach):
+            elif isinstance(first, rank_messages.Attach):
                 await self._trainer(connection, first)
         except FrameError as error:
             text = "process %d of user %d: %s"
@@ -113,18 +113,18 @@ class JobServer:
             self._quota.leave(uid)
             connection.close()
 
-    async def _trainer(self, connection: Connection, attach: messages.Attach) -> None:
+    async def _trainer(self, connection: Connection, attach: rank_messages.Attach) -> None:
         job = self._jobs.running(attach.job, attach.generation)
         facts = job.facts if job else None
         reason = attach_refusal(facts, attach, connection.peer.uid)
         if job is None or reason:
-            await connection.send(messages.Refused(reason or "this job is not known"))
+            await connection.send(rank_messages.Refused(reason or "this job is not known"))
             return
         # Asked for this generation only: a process of an older one may still be connected.
         holder = job.ranks.holder(attach.generation, attach.rank)
         if holder is not None:
             reason = _held_by(holder, attach.rank, connection.peer.pid)
-            await connection.send(messages.Refused(reason))
+            await connection.send(rank_messages.Refused(reason))
             return
         job.ranks.attach(attach.generation, attach.rank, connection.peer.pid)
         memories = self._context.vault_context.message_memories
@@ -134,7 +134,7 @@ class JobServer:
         finally:
             job.ranks.detach(attach.generation, attach.rank)
 
-    async def _launcher(self, connection: Connection, join: messages.Join) -> None:
+    async def _launcher(self, connection: Connection, join: launcher_messages.Join) -> None:
         peer = connection.peer
         refused = self._refusal(join, peer) or await self._other_launcher(join, peer)
         known = self._known(join, peer)
@@ -143,7 +143,7 @@ class JobServer:
         begins = refused is None and not has_memory(known, join, peer.uid)
         if begins and (reason := await memory_refusal(self._context, known, join, peer.uid)):
             count_memory_refusal(self._context, peer.uid, reason)
-            refused = messages.Refused(reason)
+            refused = rank_messages.Refused(reason)
         refused = refused or self._taken_meanwhile(join)
         if refused is not None:
             await connection.send(refused)
@@ -155,13 +155,13 @@ class JobServer:
         await self._serve_launcher(connection, job, join)
 
     async def _serve_launcher(
-        self, connection: Connection, job: NodeJob, join: messages.Join
+        self, connection: Connection, job: NodeJob, join: launcher_messages.Join
     ) -> None:
         self._jobs.leave_others(job, connection.peer)
         session = LauncherSession(connection, job, self._jobs.of_launcher)
         admit_launcher(job, join, connection.peer, session)
         if away := self._watch.controller_away():
-            session.send(messages.Notice(away))
+            session.send(launcher_messages.Notice(away))
         try:
             await session.run()
         except OSError:  # not when the agent itself ends: its successor will see who is there
@@ -170,35 +170,35 @@ class JobServer:
         finally:
             session.ended.set()
 
-    def _known(self, join: messages.Join, peer: Peer) -> NodeJob | None:
+    def _known(self, join: launcher_messages.Join, peer: Peer) -> NodeJob | None:
         return self._jobs.joined(join, peer) or self._jobs.newest(join.job)
 
-    def _refusal(self, join: messages.Join, peer: Peer) -> messages.Refused | None:
+    def _refusal(self, join: launcher_messages.Join, peer: Peer) -> rank_messages.Refused | None:
         known = self._known(join, peer)
         reason = join_refusal(known.facts if known else None, join, peer.uid)
         if known is not None and not reason and _place_is_taken(known, peer):
             # Elsewhere the controller answers it, who knows how its job ended.
             reason = late_refusal(known.facts, join)
-        return messages.Refused(reason) if reason else None
+        return rank_messages.Refused(reason) if reason else None
 
-    def _quota_refusal(self, uid: int) -> messages.Refused | None:
+    def _quota_refusal(self, uid: int) -> rank_messages.Refused | None:
         """Return why a user gets no further job here."""
         reason = self._job_quota.refusal(uid, sum(_is_of(job, uid) for job in self._jobs))
-        return messages.Refused(reason) if reason else None
+        return rank_messages.Refused(reason) if reason else None
 
     async def _other_launcher(
-        self, join: messages.Join, peer: Peer
-    ) -> messages.RefusedForNow | None:
+        self, join: launcher_messages.Join, peer: Peer
+    ) -> rank_messages.RefusedForNow | None:
         for job in self._jobs.named(join.job):
             if reason := await _other_launcher(job, peer.pid):
-                return messages.RefusedForNow(reason)
+                return rank_messages.RefusedForNow(reason)
         return None
 
-    def _taken_meanwhile(self, join: messages.Join) -> messages.RefusedForNow | None:
+    def _taken_meanwhile(self, join: launcher_messages.Join) -> rank_messages.RefusedForNow | None:
         """Return the refusal of a launcher that waited while another one was let in."""
         for job in self._jobs.named(join.job):
             if job.link.connected and (process := job.facts.place.process) is not None:
-                return messages.RefusedForNow(_taken(job, process.pid))
+                return rank_messages.RefusedForNow(_taken(job, process.pid))
         return None
 
     def _after(self, job: NodeJob, session: LauncherSession) -> None:
@@ -218,7 +218,7 @@ class JobServer:
 
 
 def _refusal_frame(sentence: str) -> bytes:
-    return encode(messages.Refused(sentence))
+    return encode(rank_messages.Refused(sentence))
 
 
 def _is_of(job: NodeJob, uid: int) -> bool:
@@ -230,13 +230,15 @@ async def _first_message(connection: Connection) -> object:
     """Return the peer; refuse one whose words cannot be used, with why. Raises FrameError."""
     async with asyncio.timeout(_FIRST_MESSAGE_S):
         try:
-            return await connection.receive((messages.Join, messages.Attach), SMALL_BYTES_MAX)
+            return await connection.receive(
+                (launcher_messages.Join, rank_messages.Attach), SMALL_BYTES_MAX
+            )
         except MessageError as error:
             # Fields that another version has would be called unknown ones, which explains nothing.
             protocol = error.fields.get("protocol", TRAINER_PROTOCOL)
             other = protocol_problem(protocol, error.fields.get("version"))
             # It quotes what came, which may be what no message and no terminal can show.
-            await connection.send(messages.Refused(printable(other or str(error))))
+            await connection.send(rank_messages.Refused(printable(other or str(error))))
             raise
 
 

@@ -14,7 +14,7 @@ from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.holdings import RankMemory
 from everstep_agent.vault.snapshots.slot_questions import SlotOrders, SlotQuestions
 from everstep_agent.vault.snapshots.slots import Grant
-from everstep_common import trainer_messages as messages
+from everstep_common import rank_messages
 
 
 class SlotSession:
@@ -26,7 +26,7 @@ class SlotSession:
         self._owner = owner
         self._memory: RankMemory | None = None
         # The shards of the last copy; the next copy usually has the same.
-        self._entries: tuple[messages.Entry, ...] = ()
+        self._entries: tuple[rank_messages.Entry, ...] = ()
         self._questions = SlotQuestions(owner.generation)
 
     def end(self) -> None:
@@ -49,13 +49,13 @@ class SlotSession:
             return ""
         return f"generation {generation} is over; this process should exit"
 
-    async def reserve(self, message: messages.Reserve) -> None:
+    async def reserve(self, message: rank_messages.Reserve) -> None:
         """Answer with memory."""
         problem = self.refusal()
         if not problem and message.size_bytes <= 0:
             problem = f"a slot of {message.size_bytes} bytes; reserve at least one"
         if problem:
-            await self._answers.send(messages.Refused(problem))
+            await self._answers.send(rank_messages.Refused(problem))
             return
         if self._memory is not None:
             self._end_writing(self._memory)  # who asks for slots copies into none
@@ -65,33 +65,33 @@ class SlotSession:
             if self._memory is not None and self._memory.retired:
                 self._memory = None
             count_memory_refusal(self._job.context, self._job.vault.uid, str(error))
-            await self._answers.send(messages.Refused(str(error)))
+            await self._answers.send(rank_messages.Refused(str(error)))
             return
         self._memory = memory
         fds = [memory.regions[index].lend_writable() for index in sorted(memory.regions)]
-        answer = messages.Reserved(len(fds), memory.table.slot_bytes)
+        answer = rank_messages.Reserved(len(fds), memory.table.slot_bytes)
         await self._answers.send(answer, fds)
 
-    async def begin(self, message: messages.Begin) -> None:
+    async def begin(self, message: rank_messages.Begin) -> None:
         """Answer with a slot, with the next step that is wanted, or with why there is none."""
         memory, problem = self._memory, self.refusal()
         if memory is not None:
             self._end_writing(memory)  # who asks for a slot copies into none
         if memory is None or problem:
-            await self._answers.send(messages.Skip(problem or "reserve slots first"))
+            await self._answers.send(rank_messages.Skip(problem or "reserve slots first"))
             return
         if await self._held(memory, message):
             gone = f"generation {self._owner.generation} was stopped, as planned"
-            await self._answers.send(messages.Skip(gone))
+            await self._answers.send(rank_messages.Skip(gone))
             return
         now_s = asyncio.get_running_loop().time()
         again = self._questions.step_to_ask_at(self._orders(), message.step, now_s)
         if again != message.step:
-            await self._answers.send(messages.Unplanned(again))
+            await self._answers.send(rank_messages.Unplanned(again))
             return
         answer = await self._slot(memory, message)
         if isinstance(answer, Grant):
-            await self._answers.send(messages.Slot(answer.slot, answer.epoch))
+            await self._answers.send(rank_messages.Slot(answer.slot, answer.epoch))
             return
         vault, job = self._job.vault, self._job
         if not memory.table.has_step(message.step):
@@ -99,9 +99,9 @@ class SlotSession:
             if job.context.away_s() > 0 and job.facts.plan.node_count > 1:
                 vault.thin_out(message.step)
         job.context.skips.skipped(job.facts.job, job.context.boot_ns())
-        await self._answers.send(messages.Skip(answer))
+        await self._answers.send(rank_messages.Skip(answer))
 
-    async def _held(self, memory: RankMemory, message: messages.Begin) -> bool:
+    async def _held(self, memory: RankMemory, message: rank_messages.Begin) -> bool:
         """Wait while a restart is planned before this step; return whether it has come."""
         if not self._is_held(message.step):
             return False
@@ -116,27 +116,27 @@ class SlotSession:
     def _is_held(self, step: int) -> bool:
         return self._questions.is_held(self._orders(), step)
 
-    def _wait_s(self, message: messages.Begin) -> float:
+    def _wait_s(self, message: rank_messages.Begin) -> float:
         settings = self._job.context.settings
         return patience(message.wait_s, settings.slot_wait_s, settings.slot_wait_max_s)
 
-    def _restart_wait_s(self, message: messages.Begin) -> float:
+    def _restart_wait_s(self, message: rank_messages.Begin) -> float:
         """Return how long to wait around a planned restart, also for who never waits for a slot."""
         return max(self._wait_s(message), self._job.context.settings.slot_wait_s)
 
-    async def commit(self, message: messages.Commit) -> None:
+    async def commit(self, message: rank_messages.Commit) -> None:
         """Take over a copy."""
         problem: str | None = self.refusal() or self._withdrawn(message)
         if not problem:
             problem = await self._take_over(message)
         if problem:
-            await self._answers.send(messages.Refused(problem))
+            await self._answers.send(rank_messages.Refused(problem))
             return
         self._job.context.skips.saved(self._job.facts.job)
         ahead = self._grant_ahead(message.step) if message.ahead else None
-        await self._answers.send(ahead or messages.Committed(message.step))
+        await self._answers.send(ahead or rank_messages.Committed(message.step))
 
-    def _withdrawn(self, message: messages.Commit) -> str:
+    def _withdrawn(self, message: rank_messages.Commit) -> str:
         """Return why what was granted ahead counts for nothing; "" for what may be committed.
 
         The commit tells that the process has done with the slot, and so does the next question.
@@ -147,7 +147,7 @@ class SlotSession:
             self._end_writing(self._memory)
         return f"its generation ends before step {message.step} as planned; its slot was withdrawn"
 
-    def _grant_ahead(self, step: int) -> messages.CommittedAhead | None:
+    def _grant_ahead(self, step: int) -> rank_messages.CommittedAhead | None:
         """Return the slot of the next step that is snapshotted, if it is free and near enough."""
         memory, vault = self._memory, self._job.vault
         now_s = asyncio.get_running_loop().time()
@@ -157,9 +157,9 @@ class SlotSession:
         grant = vault.grant_ahead(memory, wanted)
         if grant is None:
             return None
-        return messages.CommittedAhead(step, wanted, wanted, grant.slot, grant.epoch)
+        return rank_messages.CommittedAhead(step, wanted, wanted, grant.slot, grant.epoch)
 
-    async def _take_over(self, message: messages.Commit) -> str | None:
+    async def _take_over(self, message: rank_messages.Commit) -> str | None:
         if self._memory is None:
             return "reserve slots first"
         if message.as_before:
@@ -171,7 +171,7 @@ class SlotSession:
             self._entries = message.entries
         return problem
 
-    async def _slot(self, memory: RankMemory, message: messages.Begin) -> Grant | str:
+    async def _slot(self, memory: RankMemory, message: rank_messages.Begin) -> Grant | str:
         """Return a slot, after a wait if need be, or why there is none."""
         vault, clock = self._job.vault, asyncio.get_running_loop().time
         questions, step = self._questions, message.step
@@ -187,7 +187,9 @@ class SlotSession:
             questions.record_vain_wait(self._orders(), step, answer)
         return answer
 
-    def _longest_wait_s(self, memory: RankMemory, message: messages.Begin, *, last: bool) -> float:
+    def _longest_wait_s(
+        self, memory: RankMemory, message: rank_messages.Begin, *, last: bool
+    ) -> float:
         # Only a newer recoverable step frees slots for good. While the controller is away, or the
         # agent of another member, none comes, and training must not wait for it, whatever bound
         # the trainer has set.

@@ -17,10 +17,10 @@ from everstep_agent.vault.restore.restorer import RestoredPart
 from everstep_agent.vault.restore.source_search import RestoreError
 from everstep_agent.vault.slot_allocation import SlotOwner
 from everstep_agent.vault.snapshots.manifest import by_name_in_parts
-from everstep_common import trainer_messages as messages
+from everstep_common import rank_messages
 from everstep_common.frames import FDS_MAX, FrameError
+from everstep_common.rank_messages import Restore, RestoredCopies, RestoredCopy
 from everstep_common.reports import Phase, RankReport, RollbackAsked
-from everstep_common.trainer_messages import Restore, RestoredCopies, RestoredCopy
 from everstep_proto.reports import record_of
 
 logger = logging.getLogger(__name__)
@@ -32,14 +32,14 @@ _PAGE_SHARDS = 8192
 class TrainerSession:
     """One training process, from its Attach to the end of its connection."""
 
-    def __init__(self, connection: Connection, job: NodeJob, attach: messages.Attach) -> None:
+    def __init__(self, connection: Connection, job: NodeJob, attach: rank_messages.Attach) -> None:
         self._connection = connection
         self._job = job
         self._owner = SlotOwner(attach.generation, attach.rank, connection.peer.pid)
         self._answers = AnswerQueue(connection)
         self._slots = SlotSession(self._answers, job, self._owner)
         # The shards that a rank is told of, for one that asks for them part by part.
-        self._described: tuple[messages.Entry, ...] = ()
+        self._described: tuple[rank_messages.Entry, ...] = ()
         self._transfer = RestoreTransfer(self._answers)
 
     async def run(self) -> None:
@@ -50,7 +50,7 @@ class TrainerSession:
             job.processes.watch(process)
         plan = job.facts.plan
         step = plan.restore_step
-        await self._connection.send(messages.Attached(job.context.vault_context.node, step))
+        await self._connection.send(rank_messages.Attached(job.context.vault_context.node, step))
         job.processes.reach_phase(Phase.ATTACHED, rank, job.context.boot_ns())
         try:
             while True:
@@ -67,7 +67,7 @@ class TrainerSession:
 
     async def _serve_next(self) -> None:
         """Serve one message, which may be long, and keep nothing of it."""
-        message = await self._connection.receive(messages.FROM_TRAINER)
+        message = await self._connection.receive(rank_messages.FROM_TRAINER)
         if self._record(message):
             self._connection.take_lease().release()
         else:
@@ -76,14 +76,14 @@ class TrainerSession:
     def _record(self, message: object) -> bool:
         """Take at once what is not answered: by its progress a rank is known to be alive."""
         match message:
-            case messages.Progress():
+            case rank_messages.Progress():
                 self._progress(message)
-            case messages.Paused():
+            case rank_messages.Paused():
                 if not self._slots.refusal():
                     self._job.standing.add_pause(self._owner.rank, message.name)
-            case messages.Await():
+            case rank_messages.Await():
                 self._answers.resume()
-            case messages.Ready():
+            case rank_messages.Ready():
                 self._ready(message)
             case RankReport():
                 self._report(message)
@@ -93,40 +93,40 @@ class TrainerSession:
 
     async def _answer(self, message: object) -> None:
         match message:
-            case messages.Describe() | messages.Restore():
+            case rank_messages.Describe() | rank_messages.Restore():
                 await self._recover(message)
-            case messages.Reserve():
+            case rank_messages.Reserve():
                 await self._slots.reserve(message)
-            case messages.Begin():
+            case rank_messages.Begin():
                 await self._slots.begin(message)
-            case messages.Commit():
+            case rank_messages.Commit():
                 await self._slots.commit(message)
-            case messages.AskSkipped():
+            case rank_messages.AskSkipped():
                 await self._answers.send(skipped_message(self._job.facts.plan))
             case _:
                 await self._refuse("this process is attached already; attach once")
 
     async def _refuse(self, reason: str) -> None:
-        await self._answers.send(messages.Refused(reason))
+        await self._answers.send(rank_messages.Refused(reason))
 
-    async def _recover(self, message: messages.Describe | messages.Restore) -> None:
+    async def _recover(self, message: rank_messages.Describe | rank_messages.Restore) -> None:
         plan = self._job.facts.plan
         if over := self._slots.refusal():
             self._transfer.end()
-            await self._answers.send(messages.RestoreFailed(over))
+            await self._answers.send(rank_messages.RestoreFailed(over))
             return
         if plan.restore_step is None:
-            await self._answers.send(messages.NothingToRestore())
+            await self._answers.send(rank_messages.NothingToRestore())
             return
         try:
-            if isinstance(message, messages.Restore):
+            if isinstance(message, rank_messages.Restore):
                 await self._restore(plan, plan.restore_step, message)
             else:
                 await self._describe(plan, plan.restore_step, message)
         except RestoreError as error:
-            await self._answers.send(messages.RestoreFailed(str(error)))
+            await self._answers.send(rank_messages.RestoreFailed(str(error)))
 
-    async def _describe(self, plan: Plan, step: int, message: messages.Describe) -> None:
+    async def _describe(self, plan: Plan, step: int, message: rank_messages.Describe) -> None:
         rank = None if message.everyone else self._owner.rank
         restorer, begin = self._job.restorer, message.begin
         if not begin or not self._described:
@@ -137,16 +137,16 @@ class TrainerSession:
         left = max(0, len(self._described) - begin - len(page))
         if not left:
             self._described = ()
-        await self._send(messages.DescribedPart(step, page, left))
+        await self._send(rank_messages.DescribedPart(step, page, left))
 
-    async def _send(self, described: messages.DescribedPart) -> None:
+    async def _send(self, described: rank_messages.DescribedPart) -> None:
         try:
             await self._answers.send(described)
         except FrameError as error:
             reason = f"the list of {len(described.entries)} shards does not fit one message"
             raise RestoreError(f"{reason}: upgrade everstep in the training image") from error
 
-    async def _restore(self, plan: Plan, step: int, message: messages.Restore) -> None:
+    async def _restore(self, plan: Plan, step: int, message: rank_messages.Restore) -> None:
         if not self._transfer.goes_on(message):
             parts = await self._job.restorer.restore(
                 restore_plan_of(plan), message.names, self._owner.rank
@@ -162,7 +162,7 @@ class TrainerSession:
             )
         await self._transfer.give()
 
-    def _ready(self, message: messages.Ready) -> None:
+    def _ready(self, message: rank_messages.Ready) -> None:
         if not self._slots.refusal():
             rank = self._owner.rank
             self._job.processes.reach_phase(Phase.RESTORED, rank, message.at_boot_ns)
@@ -181,7 +181,7 @@ class TrainerSession:
         if isinstance(report, RollbackAsked):
             job.record.mark_spoiled(owner.generation)
 
-    def _progress(self, message: messages.Progress) -> None:
+    def _progress(self, message: rank_messages.Progress) -> None:
         job = self._job
         if self._slots.refusal():
             return

@@ -8,9 +8,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import RanksGoOn, RanksStandStill
 from everstep_common.reports.rank_columns import RankRow
-from everstep_common.trainer_messages import RanksWatched
 
 LEAST_NS = 3 * 10**9
 _MS = 10**6
@@ -25,8 +25,11 @@ _TIMES = 1.5
 _STANDS_OF_RHYTHM, _STANDS_WITHIN = 3, 64
 _SHARE = 0.99
 _GAPS_LEAST = 16
+# Of fewer gaps so many times the longest one, and what follows also at least: a few steps may have
+# been short by chance, and what looks at the ranks then restarts only what cannot go on.
+_TIMES_EARLY = 10
 # Where neither steps nor collectives have been seen for so long, none will be: this node's word is
-# that it has seen no move, and counts where another node of the job knows its steps.
+# that it has seen no move, and counts where the controller knows some steps of the job.
 _UNSEEING_NS = 10 * 10**9
 # A launcher tells every 5 s how its ranks stand.
 _SILENT_NS = 15 * 10**9
@@ -47,7 +50,7 @@ class Stand:
     since_ns: int
     usual_ns: int
     blind: str
-    # So few moves were seen, and no step, that it is for others to say whether steps are made.
+    # So few moves were seen that it is for others to say whether steps are made.
     young: bool = False
 
 
@@ -230,14 +233,18 @@ class StandStill:
         return Stand(since_ns, usual_ns, "", young=watched.young)
 
     def _by_steps(self, blind: str, now_ns: int) -> Stand | None:
-        if any(one.count < _GAPS_LEAST for one in self._gaps.values()):
+        since_ns, fewest = max(self._moved_ns, self._from_ns), self._fewest_gaps()
+        if not fewest or now_ns - since_ns <= LEAST_NS:
             return None
-        since_ns = max(self._moved_ns, self._from_ns)
-        if now_ns - since_ns <= LEAST_NS:
-            return None
-        gap_ns = max(one.quantile_ns(_SHARE) for one in self._gaps.values())
+        young = fewest < _GAPS_LEAST
+        gap_ns = max(one.quantile_ns(1.0 if young else _SHARE) for one in self._gaps.values())
         usual_ns = max(LEAST_NS, int(_TIMES * gap_ns))
-        return Stand(since_ns, usual_ns, blind) if now_ns - since_ns > usual_ns else None
+        if young:
+            usual_ns = max(_UNSEEING_NS, _TIMES_EARLY * gap_ns)
+        return Stand(since_ns, usual_ns, blind, young) if now_ns - since_ns > usual_ns else None
+
+    def _fewest_gaps(self) -> int:
+        return min(one.count for one in self._gaps.values())
 
     def _unseeing(self, watched: RanksWatched, now_ns: int) -> Stand | None:
         """Return what a node says that can see no move of its ranks, and so never saw one."""

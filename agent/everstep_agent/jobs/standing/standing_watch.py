@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from everstep_agent.jobs.standing.stand_still import StandStill
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import RankColumns, RanksGoOn, RanksStandStill
 from everstep_common.reports.rank_columns import pack_ranks
-from everstep_common.trainer_messages import RanksWatched
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.reports import record_of
 
@@ -103,7 +103,12 @@ class StandingWatch:
         told: RanksStandStill | RanksGoOn | None = self._judge.judge(self._boot_ns())
         if told is not None and self._active():
             self._still = isinstance(told, RanksStandStill)
-            if isinstance(told, RanksStandStill) and told.young and told.blind:
+            if (
+                isinstance(told, RanksStandStill)
+                and told.young
+                and told.blind
+                and told.step is None
+            ):
                 words = "job %s: nothing here tells whether its ranks move: %s"
                 logger.info(words, self._plan.job, told.blind)
             elif isinstance(told, RanksStandStill):

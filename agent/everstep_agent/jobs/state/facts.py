@@ -11,8 +11,7 @@ from everstep_agent.jobs.state.lifecycle import JobState
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence
-from everstep_common.reports import Phase
-from everstep_common.trainer_messages import Storage
+from everstep_common.reports import Phase, Storage
 
 # A user that is not known: -1 is no user of Linux.
 NOBODY = -1

@@ -20,8 +20,8 @@ from everstep_agent.jobs.state.store import JobStore
 from everstep_agent.vault.memory.capacity import MemoryForecast
 from everstep_agent.vault.snapshots.cadence import Cadence, CadenceRule
 from everstep_common.job_ids import token_hash
+from everstep_common.launcher_messages import Join
 from everstep_common.reports import Phase, RankExited
-from everstep_common.trainer_messages import Join
 
 
 class JobRecord:

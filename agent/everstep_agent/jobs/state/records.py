@@ -8,8 +8,7 @@ from everstep_agent.jobs.state.facts import JobFacts
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
 from everstep_agent.storage.formats.records import LatestPointer
 from everstep_agent.storage.worker.messages import StepListing
-from everstep_common import reports
-from everstep_common import trainer_messages as messages
+from everstep_common import launcher_messages, rank_messages, reports
 from everstep_common.orders import StartGeneration
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.orders import order_from_wire, order_to_wire
@@ -37,9 +36,9 @@ def plan_to_bytes(plan: Plan) -> bytes:
     return order_to_wire(plan, term=0).SerializeToString() if plan.generation else b""
 
 
-def start_message(plan: Plan, reason: str) -> messages.Start:
+def start_message(plan: Plan, reason: str) -> launcher_messages.Start:
     """Return what a launcher must know of a plan."""
-    return messages.Start(
+    return launcher_messages.Start(
         generation=plan.generation,
         node_rank=plan.node_rank,
         node_count=plan.node_count,
@@ -54,13 +53,13 @@ def start_message(plan: Plan, reason: str) -> messages.Start:
     )
 
 
-def skipped_message(plan: Plan) -> messages.Skipped:
+def skipped_message(plan: Plan) -> rank_messages.Skipped:
     """Return the data that a generation leaves out, as its ranks hear it."""
-    return messages.Skipped(plan.skipped)
+    return rank_messages.Skipped(plan.skipped)
 
 
 def joined_record(
-    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
+    request: launcher_messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined; ``seen`` is in its storage."""
     found = seen.latest if seen else None
@@ -115,7 +114,7 @@ def _branch(seen: StepListing) -> tuple[reports.BranchStep, ...]:
 
 
 def joined_again_record(
-    request: messages.Join, facts: JobFacts, seen: StepListing | None = None
+    request: launcher_messages.Join, facts: JobFacts, seen: StepListing | None = None
 ) -> fleet_pb2.Record:
     """Return the record of a launcher that joined before, with what it has been given since."""
     generation = facts.plan.generation

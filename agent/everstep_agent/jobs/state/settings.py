@@ -9,6 +9,7 @@ from everstep_agent.ipc.listeners import is_wildcard
 from everstep_agent.ipc.message_memory import MESSAGE_MEMORY_BYTES, MESSAGE_MEMORY_BYTES_MIN
 from everstep_agent.vault.memory.pages import HugePages
 from everstep_common.config import setting
+from everstep_common.setting import Bounds, not_negative, positive
 
 
 def default_runtime_folder(environ: Mapping[str, str] = os.environ, uid: int | None = None) -> Path:
@@ -48,30 +49,31 @@ class JobsSettings:
         " Off by default: it costs CPU (docs/benchmarks.md), and only prevents reading; "
         "changed bytes are detected without it.",
     )
-    bulk_port: int = setting(7436, help="Port for replicas; 0 picks a free one.")
+    bulk_port: int = not_negative(7436, most=65535, help="Port for replicas; 0 picks a free one.")
     bulk_advertise_host: str = setting(
         "", help="Host name under which other nodes reach bulk_port; empty means bulk_host."
     )
     slots_per_rank: int = setting(
         3,
+        bounds=Bounds(least=2),
         help="Snapshots of a rank that are kept at once. 3: one recoverable, one being replicated, "
         "one being written; with 2, training waits in each step until the one before is "
         "replicated. Jobs with --persist get one more, for the one that is being stored.",
     )
-    report_delay_s: float = setting(
+    report_delay_s: float = not_negative(
         0.02,
         unit="s",
         help="How long a report of new copies waits for more, so that all ranks of the node "
         "share one: they commit together and are verified a few milliseconds apart. Jobs "
         "of more than 1,300 ranks wait longer, up to 0.25 s, as the controller does.",
     )
-    slot_wait_s: float = setting(
+    slot_wait_s: float = positive(
         5.0,
         unit="s",
         help="How long a snapshot waits for a free slot before the step is skipped and counted; "
         "not at all while the controller, or the agent of another member, is away.",
     )
-    slot_wait_max_s: float = setting(
+    slot_wait_max_s: float = positive(
         60.0,
         unit="s",
         help="Longest wait for a free slot that a training process may ask for (wait_s): a "
@@ -101,27 +103,28 @@ class JobsSettings:
         help="Most snapshot memory for the jobs of one user; 0: memory_per_user_max_ratio alone "
         "limits it.",
     )
-    memory_per_user_max_ratio: float = setting(
+    memory_per_user_max_ratio: float = positive(
         0.9,
+        most=1,
         help="Share of all snapshot memory (memory_bytes_max, or what the node can spare) that the "
         "jobs of one user may have, so that a job of another one can begin; 1: all of it. Less "
         "where more was promised to others (--snapshot-memory), but at least half.",
     )
-    connections_per_user_max: int = setting(
+    connections_per_user_max: int = positive(
         256,
         help="Most connections of one user at once: enough for many jobs of eight ranks and a "
         "launcher, or for three generations of 64 ranks.",
     )
-    connections_per_user_per_s: float = setting(
+    connections_per_user_per_s: float = not_negative(
         128.0,
         unit="1/s",
         help="Connections that a user may make in a second, for long; four seconds' worth at once. "
         "64 ranks and a launcher that restart twice a second make as many. 0: no limit.",
     )
-    jobs_per_user_max: int = setting(
+    jobs_per_user_max: int = positive(
         256, help="Most jobs of one user on this node, those included that ended and keep memory."
     )
-    new_jobs_per_user_per_min: float = setting(
+    new_jobs_per_user_per_min: float = not_negative(
         240.0,
         unit="1/min",
         help="Jobs that a user may begin on this node in a minute, a third of them at once: 64 "
@@ -130,33 +133,34 @@ class JobsSettings:
     message_memory_bytes: int = setting(
         MESSAGE_MEMORY_BYTES,
         unit="bytes",
+        bounds=Bounds(least=MESSAGE_MEMORY_BYTES_MIN),
         help="Memory for messages above 256 KiB (lists of very many shards): this much for "
         "incoming and as much for outgoing ones. Decoding takes about three times as much"
         " again. A rank whose message finds no room waits; no user gets all but "
         "64 MiB, and no job more than half of that.",
     )
-    message_timeout_s: float = setting(
+    message_timeout_s: float = positive(
         20.0,
         unit="s",
         help="How long such a message may take to be received or sent, once it has room; 64 "
         "MiB take 0.1 s. Then the connection is closed.",
     )
-    worker_threads: int = setting(
+    worker_threads: int = positive(
         2,
         help="Threads that hash and copy. Two hash 24 GB/s, faster than any network.",
     )
-    transfers_max: int = setting(
+    transfers_max: int = positive(
         64,
         help="Most connections that transfer copies at once, in each direction. Each has a "
         "thread, so that a slow node does not delay others.",
     )
-    transfer_streams: int = setting(
+    transfer_streams: int = not_negative(
         0,
         help="Connections of one copy. 0: two, which fill 25 Gbit/s; but one for a replica on a "
         "node with fewer than 8 processors (on 2 of them a second one brought nothing, and cost "
         "half as much CPU again). A third helps on faster networks, with cores to spare.",
     )
-    partial_transfer_kept_s: float = setting(
+    partial_transfer_kept_s: float = positive(
         30.0,
         unit="s",
         help="How long the bytes of an interrupted transfer are kept, so that the next attempt"
@@ -168,30 +172,30 @@ class JobsSettings:
         unit="bytes/s",
         help="Limit for all copies together that this node sends; 0: no limit.",
     )
-    transfer_timeout_s: float = setting(
+    transfer_timeout_s: float = positive(
         5.0, unit="s", help="How long a transfer may receive no byte before it is aborted."
     )
-    restore_bytes_per_s_min: int = setting(
+    restore_bytes_per_s_min: int = not_negative(
         1024 * 1024,
         unit="bytes/s",
         help="In a recovery, a peer slower than this for transfer_timeout_s is used again only"
         " if no other has the copy; at this rate 1 GiB would take a quarter of an hour. "
         "0: wait for every peer.",
     )
-    settle_timeout_s: float = setting(
+    settle_timeout_s: float = positive(
         3.0,
         unit="s",
         help="How long stopping a generation waits for transfers that had begun; a recovery "
         "waits for it, so it is short.",
     )
-    stop_patience_s: float = setting(
+    stop_patience_s: float = positive(
         5.0,
         unit="s",
         help="How long a launcher may take, besides the grace for its processes, to stop a "
         "generation; then the agent kills the processes, because all other nodes wait for"
         " this one.",
     )
-    device_release_timeout_s: float = setting(
+    device_release_timeout_s: float = not_negative(
         15.0,
         unit="s",
         help="How long the memory of NVIDIA GPUs may stay in use after the last process of a "
@@ -211,39 +215,39 @@ class JobsSettings:
         "another job needs the room.",
     )
 
-    storage_stall_timeout_s: float = setting(
+    storage_stall_timeout_s: float = positive(
         60.0,
         unit="s",
         help="How long a write to a job's storage may move no byte before its process is "
         "killed: a shared file system whose server restarts is back within it.",
     )
-    storage_list_timeout_s: float = setting(
+    storage_list_timeout_s: float = positive(
         10.0,
         unit="s",
         help="Deadline for listing a job's steps in storage; then it is tried again, each time "
         "with twice as long, up to storage_stall_timeout_s. The job waits for it, because without "
         "the list it would start from scratch.",
     )
-    storage_unseen_timeout_s: float = setting(
+    storage_unseen_timeout_s: float = positive(
         65.0,
         unit="s",
         help="How long a file that another node has written may stay unseen before its step is "
         "given up: an NFS client believes for up to 60 s (acdirmax) that it is not there.",
     )
-    storage_drain_timeout_s: float = setting(
+    storage_drain_timeout_s: float = positive(
         300.0,
         unit="s",
         help="How long the newest step of a job that ends may take to reach storage; its launcher "
         "waits for it, and its memory is kept.",
     )
-    controller_grace_s: float = setting(
+    controller_grace_s: float = positive(
         3.0,
         unit="s",
         help="How long the controller must have been away, or halted, before a job whose ranks are "
         "all here is restarted without it. A controller that restarts is back within 2 s, and"
         " then decides.",
     )
-    storage_workers: int = setting(
+    storage_workers: int = positive(
         2,
         help="Files written or read in parallel for a job. Two saturate a disk or a network "
         "link; more would only take memory bandwidth from training.",
@@ -256,52 +260,7 @@ class JobsSettings:
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""
-        found = [
-            f"jobs.{key}: must be above 0, got {getattr(self, key)}"
-            for key in (
-                "slot_wait_s",
-                "slot_wait_max_s",
-                "transfer_timeout_s",
-                "settle_timeout_s",
-                "stop_patience_s",
-                "connections_per_user_max",
-                "jobs_per_user_max",
-                "message_timeout_s",
-                "worker_threads",
-                "storage_stall_timeout_s",
-                "storage_list_timeout_s",
-                "storage_unseen_timeout_s",
-                "storage_drain_timeout_s",
-                "storage_workers",
-                "controller_grace_s",
-                "transfers_max",
-                "partial_transfer_kept_s",
-            )
-            if getattr(self, key) <= 0
-        ]
-        if self.message_memory_bytes < MESSAGE_MEMORY_BYTES_MIN:
-            found.append(f"jobs.message_memory_bytes: must be at least {MESSAGE_MEMORY_BYTES_MIN}")
-        found += [
-            f"jobs.{key}: must not be below 0"
-            for key in (
-                "device_release_timeout_s",
-                "transfer_streams",
-                "restore_bytes_per_s_min",
-                "report_delay_s",
-                "connections_per_user_per_s",
-                "new_jobs_per_user_per_min",
-            )
-            if getattr(self, key) < 0
-        ]
-        if not 0 < self.memory_per_user_max_ratio <= 1:
-            found.append(
-                "jobs.memory_per_user_max_ratio: must be above 0 and at most 1, got "
-                f"{self.memory_per_user_max_ratio}"
-            )
-        if self.slots_per_rank < 2:
-            found.append(f"jobs.slots_per_rank: must be at least 2, got {self.slots_per_rank}")
-        if not 0 <= self.bulk_port <= 65535:
-            found.append(f"jobs.bulk_port: must be from 0 to 65535, got {self.bulk_port}")
+        found = []
         if len(os.fsencode(self.socket_path)) > 107:
             found.append(f"jobs.socket: longer than a Unix socket may be: {self.socket_path}")
         if not self.bulk_advertise_host and is_wildcard(self.bulk_host):

@@ -1,6 +1,8 @@
 """Kernel log file: follows a file with kernel messages, such as a relayed log."""
 
+import errno
 import os
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,6 +17,9 @@ from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
 _FILE_BYTES_MAX = 4 << 20
 # A line is held back until its end is written; one that never ends must not fill the memory.
 _LINE_BYTES_MAX = 64 << 10
+# The kernel never hands over a longer record (CONSOLE_EXT_LOG_MAX); of a longer line of somebody
+# else's the beginning is judged, and no pattern is looked for in megabytes.
+_JUDGED_BYTES_MAX = 8 << 10
 
 
 class FileLog:
@@ -52,7 +57,7 @@ class FileLog:
     def drain(self) -> KernelBatch:
         """See KernelLog."""
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = self._open()
         except FileNotFoundError:
             return KernelBatch(absent=f"{self._path} does not exist")
         if data := self._end_of_replaced(fd):
@@ -62,11 +67,22 @@ class FileLog:
         data = self._read(fd)
         return self._batch(data, more=len(data) == _FILE_BYTES_MAX)
 
+    def _open(self) -> int:
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except PermissionError as error:
+            why = "the agent's user may not read it; add that user to the log's group"
+            raise PermissionError(error.errno, why, str(self._path)) from error
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no file, and cannot be followed", str(self._path))
+
     def _batch(self, data: bytes, more: bool) -> KernelBatch:
         *complete, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) > _LINE_BYTES_MAX:
             complete, self._rest = [*complete, self._rest], b""
-        texts = [line.decode(errors="replace") for line in complete if line]
+        texts = [line[:_JUDGED_BYTES_MAX].decode(errors="replace") for line in complete if line]
         return KernelBatch(tuple(self._parse(texts)), more=more)
 
     def descriptor(self) -> int | None:
@@ -92,7 +108,11 @@ class FileLog:
         """Return what was written to the file before it was replaced by that of ``fd``."""
         if self._fd < 0 or _source(os.fstat(fd)) == self._source:
             return b""
-        data = os.pread(self._fd, _FILE_BYTES_MAX, self._offset)
+        try:
+            data = os.pread(self._fd, _FILE_BYTES_MAX, self._offset)
+        except OSError:
+            # It was on storage that is gone: nobody will read its end any more.
+            data = b""
         self._offset += len(data)
         # The end of the file ends its last line.
         return data or (b"\n" if self._rest else b"")

@@ -13,8 +13,8 @@ import xxhash
 
 from everstep_common import quantities as q
 from everstep_common.codec import CodecError, from_json, to_json
+from everstep_common.rank_messages import Entry
 from everstep_common.reports import DataRange, StoredStep
-from everstep_common.trainer_messages import Entry
 
 T = TypeVar("T")
 # The largest record that is read: 100,000 shards with long names.

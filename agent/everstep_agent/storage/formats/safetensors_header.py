@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 # Bits of each element type, by the names of safetensors, as far as torch can open them.
 _BITS = {

@@ -16,9 +16,9 @@ from everstep_agent.storage.formats.records import (
     StepManifest,
 )
 from everstep_common.orders import StoredFile
-from everstep_common.rank_messages.own_files import OwnOrder
+from everstep_common.own_files import OwnOrder
+from everstep_common.rank_messages import DataRange, Entry
 from everstep_common.reports import StoredStep
-from everstep_common.trainer_messages import DataRange, Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from everstep_agent.storage.worker.messages import OrderOwnFiles, ReadInOwnFile,
 from everstep_agent.storage.worker.rank_files import describe_file, write_copy
 from everstep_agent.vault.snapshots.hashing import CHUNK_BYTES, RootHash
 from everstep_agent.vault.snapshots.manifest import entries_problem, extent_bytes, layout_of
-from everstep_common.rank_messages.own_files import (
+from everstep_common.own_files import (
     ORDER,
     OwnFileError,
     OwnRecord,

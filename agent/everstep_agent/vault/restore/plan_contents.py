@@ -11,7 +11,7 @@ from everstep_agent.vault.restore.sources import CopySource
 from everstep_agent.vault.snapshots.copies import CopyManifest
 from everstep_agent.vault.snapshots.manifest import names_in_parts
 from everstep_agent.vault.transfer.client import get_manifests
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 logger = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ from everstep_agent.vault.slot_preallocation import slot_bytes_for, slot_sizes_o
 from everstep_agent.vault.snapshots.manifest import chosen_in_parts
 from everstep_agent.vault.snapshots.restore_plan import RestorePlan, SpareRequest
 from everstep_agent.vault.transfer.min_rate import SlowSourceError
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 logger = logging.getLogger(__name__)
 

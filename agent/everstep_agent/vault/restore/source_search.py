@@ -19,7 +19,7 @@ from everstep_agent.vault.snapshots.file_tier import BadFileError
 from everstep_agent.vault.snapshots.manifest import names_in_parts
 from everstep_agent.vault.snapshots.restore_plan import RestorePlan
 from everstep_common.long_frames import Parts
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 logger = logging.getLogger(__name__)
 

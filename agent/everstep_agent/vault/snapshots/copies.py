@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from everstep_agent.vault.snapshots.manifest import Layout, layout_in_parts
 from everstep_common.long_frames import Parts, finish
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 
 @dataclass(frozen=True, slots=True, order=True)

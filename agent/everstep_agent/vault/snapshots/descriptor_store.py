@@ -12,7 +12,7 @@ from everstep_agent.vault.snapshots.database import write_row
 from everstep_agent.vault.snapshots.manifest_store import ManifestStore
 from everstep_common import systemd
 from everstep_common.codec import CodecError, from_json, json_text
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 
 class DescriptorStore(Protocol):

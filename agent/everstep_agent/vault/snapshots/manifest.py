@@ -11,8 +11,8 @@ from typing import NamedTuple, TypeVar
 import xxhash
 
 from everstep_common.long_frames import Parts, finish
+from everstep_common.rank_messages import Entry
 from everstep_common.shard_names import is_replaceable
-from everstep_common.trainer_messages import Entry
 
 # Entries that are sorted at once, which takes half a millisecond.
 _RUN = 2048

@@ -7,7 +7,7 @@ from everstep_agent.vault.snapshots.database import write_row
 from everstep_agent.vault.snapshots.manifest import dropped_in_parts
 from everstep_common.codec import from_json, json_text
 from everstep_common.long_frames import Parts, finish
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 # Shards in one row, written in half a millisecond; up to as many are kept in the memory's own row.
 _PART = 128

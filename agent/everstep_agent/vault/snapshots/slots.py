@@ -12,7 +12,7 @@ from everstep_agent.vault.snapshots.copies import (
 )
 from everstep_agent.vault.snapshots.manifest import ManifestCheck, check_in_parts
 from everstep_common.long_frames import finish
-from everstep_common.trainer_messages import Commit, Entry
+from everstep_common.rank_messages import Commit, Entry
 
 
 class SlotState(Enum):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from everstep_agent.vault.snapshots.copies import CopyKey, CopyRef
 from everstep_agent.vault.snapshots.member_words import StepWord
-from everstep_common.trainer_messages import Entry
+from everstep_common.rank_messages import Entry
 
 # Version of these messages; since 2 a copy is sent in stripes.
 PROTOCOL = 2

@@ -3,16 +3,18 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from everstep_controller.api.admin.drivers import DriverQueries
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
-from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.api.admin.operations import NodeOperations, PlannedWorkOperations
 from everstep_controller.api.admin.pair_tests import PairTestOperations
+from everstep_controller.api.admin.policies import PolicyQueries
 from everstep_controller.api.admin.queries import AdminSources, Queries
 from everstep_controller.api.admin.ranks import JobLogs, JobStacks, SlowRanks
 from everstep_controller.api.admin.snapshots import SnapshotOperations
 from everstep_controller.core.model.state import CONTROLLER, FLEET
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 
@@ -24,7 +26,9 @@ class AdminApi:
         self._now_ns = runtime.now_ns
         self._log = EventLog(runtime, sources.history)
         self.snapshots = SnapshotOperations(runtime, sources.vault)
-        self.queries = Queries(sources, self._log, self.snapshots)
+        self.drivers = DriverQueries(runtime, sources.readings, sources.failed_calls)
+        self.policies = PolicyQueries(runtime)
+        self.queries = Queries(sources, self._log, self.snapshots, self.drivers)
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
         self.pair_tests = PairTestOperations(runtime)
@@ -42,7 +46,7 @@ class AdminApi:
         choice = LineChoice(subject, request.limit, self._since_ns(request))
         async with aclosing(self._log.follow(choice, endlessly=request.follow)) as lines:
             async for line in lines:
-                yield messages.event(line)
+                yield answer(admin_pb2.Event, line)
 
     def _since_ns(self, request: admin_pb2.WatchEventsRequest) -> int:
         within = self._now_ns() - request.within_ns if request.within_ns > 0 else 0

@@ -9,6 +9,7 @@ from everstep_controller.core.events import InjectionCleared, InjectionOrdered
 from everstep_controller.core.model.injection import Injection
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.runtime.runtime import Runtime
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 # An agent answers at once; whoever waits longer is told where to look.
@@ -98,13 +99,4 @@ def _clearing(node: NodeRecord) -> list[Injection]:
 
 
 def _line(injection: Injection) -> admin_pb2.InjectionLine:
-    return admin_pb2.InjectionLine(
-        injection=injection.id,
-        spec=injection.spec,
-        state=injection.state.value,
-        message=injection.message,
-        operator=injection.operator,
-        reason=injection.reason,
-        ordered_ns=injection.ordered_ns,
-        duration_ns=injection.duration_ns,
-    )
+    return answer(admin_pb2.InjectionLine, injection, injection=injection.id)

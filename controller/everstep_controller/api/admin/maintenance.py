@@ -6,6 +6,7 @@ from everstep_controller.core.model.state import current_name
 from everstep_controller.core.model.windows import Span, Window
 from everstep_controller.core.planned import forecast, maintenance
 from everstep_controller.runtime.runtime import Runtime
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 
@@ -69,17 +70,12 @@ class MaintenanceOperations:
 
     def _line(self, window: Window) -> admin_pb2.MaintenanceWindow:
         told = list(forecast.window_forecasts(self._runtime.state, window))
-        return admin_pb2.MaintenanceWindow(
+        return answer(
+            admin_pb2.MaintenanceWindow,
+            window,
+            window.span,
             window=window.id,
-            nodes=window.span.nodes,
-            begin_ns=window.span.begin_ns,
-            end_ns=window.span.end_ns,
-            state=window.state.value,
-            by=window.by,
-            reason=window.reason,
-            ordered_ns=window.ordered_ns,
             drain_ns=window.span.begin_ns - window.lead_ns,
             moves=[job for job, interruption in told if not interruption],
             interrupts=[interruption for _, interruption in told if interruption],
-            ended_by=window.ended_by,
         )

@@ -12,6 +12,7 @@ from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.planned.forecast import window_sentences
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 Key = tuple[int | str, ...]
@@ -60,7 +61,8 @@ def list_nodes(state: State, request: admin_pb2.ListNodesRequest) -> admin_pb2.L
     refused = sorted(state.refused_agents.values(), key=lambda one: (one.node, one.since_ns))
     reply = admin_pb2.ListNodesReply(
         halted=state.halted,
-        refused_agents=map(messages.refused_agent, refused),
+        drivers_paused=state.drivers_paused,
+        refused_agents=[answer(admin_pb2.RefusedAgent, one) for one in refused],
         summary=_summary(selected, len(state.nodes)),
     )
     if not request.summary_only:
@@ -149,7 +151,10 @@ def _last_key(token: str, kind: Callable[[NodeRecord], Key]) -> Key:
 def _summaries(state: State, nodes: Iterable[NodeRecord]) -> Iterator[admin_pb2.NodeSummary]:
     jobs, windows = _jobs_by_node(state), window_sentences(state)
     for node in nodes:
-        yield messages.node_summary(node, jobs.get(node.name, ()), windows.get(node.name, ""))
+        groups = state.index.groups_of(node.name)
+        yield messages.node_summary(
+            node, jobs.get(node.name, ()), windows.get(node.name, ""), groups
+        )
 
 
 def _jobs_by_node(state: State) -> Mapping[str, Sequence[str]]:

@@ -27,6 +27,8 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE, OVER
 from everstep_controller.core.model.job import JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.state import FLEET, State, current_name
 from everstep_controller.core.nodes.claims import release_problem
+from everstep_controller.core.nodes.driver_pause import DriversPaused, DriversResumed
+from everstep_controller.core.nodes.isolation_view import waiting_nodes
 from everstep_controller.core.nodes.quorum import loss_problem
 from everstep_controller.core.nodes.removal import removal_problem
 from everstep_controller.core.planned import forecast, restarts
@@ -93,6 +95,20 @@ class NodeOperations:
         subject = self._known_subject(subject)
         return await self.order(AutomationResumed(subject, operator), self._automation)
 
+    async def pause_drivers(self, operator: str, reason: str) -> admin_pb2.AutomationReply:
+        """Have no scheduler told anything. Raises OrderRefusedError."""
+        self._refuse_halted()
+        return await self.order(DriversPaused(operator, reason), self._automation)
+
+    async def resume_drivers(self, operator: str) -> admin_pb2.AutomationReply:
+        """Have schedulers told again. Raises OrderRefusedError."""
+        self._refuse_halted()
+        return await self.order(DriversResumed(operator), self._automation)
+
+    def _refuse_halted(self) -> None:
+        if halted := self._runtime.state.halted:
+            raise OrderRefusedError(f"the controller acts on nothing now: {halted}")
+
     async def order(self, order: OperatorOrder, answer: Callable[[], Reply]) -> Reply:
         """Journal an order, and return what is so then; an answer that raises does so before."""
         answer()
@@ -100,7 +116,12 @@ class NodeOperations:
         return answer()
 
     def _automation(self) -> admin_pb2.AutomationReply:
-        return admin_pb2.AutomationReply(paused=sorted(self._runtime.state.paused))
+        state = self._runtime.state
+        return admin_pb2.AutomationReply(
+            paused=sorted(state.paused),
+            drivers_paused=state.drivers_paused,
+            waiting_nodes=len(waiting_nodes(state)),
+        )
 
     def _known_subject(self, subject: str) -> str:
         state = self._runtime.state

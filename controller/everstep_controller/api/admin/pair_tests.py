@@ -3,9 +3,9 @@
 from everstep_controller.api.admin.errors import node_named
 from everstep_controller.core.events import PairTestOrdered
 from everstep_controller.core.model.node import NodeRecord
-from everstep_controller.core.model.pair_test import PairResult
 from everstep_controller.core.recovery import pair_tests
 from everstep_controller.runtime.runtime import Runtime
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 
@@ -43,24 +43,5 @@ def _reply(node: NodeRecord) -> admin_pb2.PairTestReply:
             f"check {node.name} --pair'"
         )
         return admin_pb2.PairTestReply(outcome="never", sentence=never)
-    return _shown(node.pair.result, node.pair.done_ns)
-
-
-def _shown(result: PairResult, done_ns: int) -> admin_pb2.PairTestReply:
-    return admin_pb2.PairTestReply(
-        test=result.test,
-        outcome=result.outcome.value,
-        sentence=result.sentence,
-        rows=[
-            admin_pb2.PairTestRow(
-                work=row.work,
-                node_ns=row.node_ns,
-                partner_ns=row.partner_ns,
-                partner=row.partner,
-                slow=row.slow,
-            )
-            for row in result.rows
-        ],
-        injected=result.injected,
-        done_ns=done_ns,
-    )
+    rows = [answer(admin_pb2.PairTestRow, row) for row in node.pair.result.rows]
+    return answer(admin_pb2.PairTestReply, node.pair.result, node.pair, rows=rows)

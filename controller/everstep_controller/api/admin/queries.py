@@ -1,12 +1,18 @@
 """Queries of the admin API: nodes, findings, incidents, jobs, ledgers, and reasons for states."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
-from everstep_controller.api.admin.errors import UnknownNameError, job_named, node_named
+from everstep_controller.api.admin.drivers import DriverQueries
+from everstep_controller.api.admin.errors import (
+    OrderRefusedError,
+    UnknownNameError,
+    job_named,
+    node_named,
+)
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, periods_of
 from everstep_controller.api.admin.messages import fleet_messages as messages
@@ -20,11 +26,12 @@ from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import Claim, NodeRecord, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, FLEET, State
-from everstep_controller.core.nodes import budgets
+from everstep_controller.core.nodes import budgets, evidence_age
 from everstep_controller.core.nodes.claims import no_spare
-from everstep_controller.core.nodes.isolation import isolation_sentences
+from everstep_controller.core.nodes.isolation_view import isolation_sentences
 from everstep_controller.core.planned.forecast import describe
 from everstep_controller.core.planned.swaps import slow_sentences, swap_plan
+from everstep_controller.drivers.worker import SchedulerReading
 from everstep_controller.inspection.inspector import Inspector
 from everstep_controller.journal.port import JournalReader, LedgerRow
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
@@ -33,6 +40,8 @@ from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 from everstep_controller.slow.live import LiveFinding
 from everstep_controller.telemetry.kernel_messages import NewestKernelMessages
+from everstep_controller.webhooks.webhooks import UnknownWebhookError, Webhooks
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 _INCIDENTS_MAX = 1000
@@ -55,20 +64,32 @@ class AdminSources:
     trouble: Callable[[], ShellTrouble]
     # Which ranks of a job that runs print steps; "": they tell them otherwise.
     printed: Callable[[JobRecord], str]
+    webhooks: Webhooks
+    # What each scheduler said last, and how many calls of each driver have failed, by its name.
+    readings: Callable[[], Mapping[str, SchedulerReading]]
+    failed_calls: Callable[[], Mapping[str, int]]
 
 
 class Queries:
     """Questions about fleet, jobs and controller, a method each; they raise UnknownNameError."""
 
-    def __init__(self, sources: AdminSources, log: EventLog, snapshots: SnapshotOperations) -> None:
+    def __init__(
+        self,
+        sources: AdminSources,
+        log: EventLog,
+        snapshots: SnapshotOperations,
+        drivers: DriverQueries,
+    ) -> None:
         self._runtime = sources.runtime
         self._sessions = sources.sessions
         self._kernel = sources.kernel
         self._history = sources.history
         self._trouble = sources.trouble
         self._printed = sources.printed
+        self._webhooks = sources.webhooks
         self._log = log
         self._snapshots = snapshots
+        self._drivers = drivers
         self._started_ns = sources.runtime.now_ns()
         self._one_sum = asyncio.Lock()
 
@@ -80,7 +101,8 @@ class Queries:
         """Return one node."""
         node = self._node(name)
         clock = self._sessions.clock(name).estimate(self._runtime.now_ns())
-        return messages.node_detail(self._runtime.state, node, clock, self._kernel.of(name))
+        state, kernel = self._runtime.state, self._kernel.of(name)
+        return messages.node_detail(state, node, clock, kernel, self._drivers.views_of(name))
 
     def findings(self, name: str) -> admin_pb2.ListFindingsReply:
         """Return open findings, of one node if one is named; the controller has some of its own."""
@@ -102,6 +124,27 @@ class Queries:
             open_controller_findings(self._runtime.state, self._trouble(), self._log.last_ns)
         )
 
+    def webhooks(self) -> admin_pb2.ListWebhooksReply:
+        """Return how each webhook of the controller fares."""
+        lines = [answer(admin_pb2.WebhookLine, one) for one in self._webhooks.statuses()]
+        return admin_pb2.ListWebhooksReply(webhooks=lines)
+
+    async def test_webhook(self, name: str) -> admin_pb2.TestWebhookReply:
+        """Have a test event sent, and return the answer. Raises OrderRefusedError, too."""
+        try:
+            answer = await self._webhooks.test(name)
+        except UnknownWebhookError as error:
+            raise UnknownNameError(str(error)) from error
+        except TimeoutError as error:
+            raise OrderRefusedError(
+                f"webhook {name} has not come to it: another request hangs; 'everstep webhooks' "
+                "shows its newest answer"
+            ) from error
+        status = next(one for one in self._webhooks.statuses() if one.name == name)
+        return admin_pb2.TestWebhookReply(
+            accepted=answer.accepted, answer=answer.sentence, host=status.host
+        )
+
     def incidents(self, *, open_only: bool) -> admin_pb2.ListIncidentsReply:
         """Return the incidents of the fleet, newest first; of all kinds."""
         state, now_ns = self._runtime.state, self._runtime.now_ns()
@@ -120,15 +163,15 @@ class Queries:
             raise UnknownNameError(f"no node or job named {name!r}")
         kind = "node" if isinstance(subject, NodeRecord) else "job"
         paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
-        answer = explain(subject, paused, self._more(subject))
+        told = explain(subject, paused, self._more(subject))
         if state.halted:
-            answer += f"; this is what was known before the controller halted: {state.halted}"
+            told += f"; this is what was known before the controller halted: {state.halted}"
         return admin_pb2.WhyReply(
             kind=kind,
             state=subject.state.value,
-            answer=answer,
+            answer=told,
             decisions=[
-                messages.event(line)
+                answer(admin_pb2.Event, line)
                 for line in self._log.lines(LineChoice(subject.name, _DECISIONS))
             ],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
@@ -138,7 +181,7 @@ class Queries:
     def _more(self, subject: NodeRecord | JobRecord) -> Iterator[str]:
         if isinstance(subject, JobRecord) and (printed := self._printed(subject)):
             yield printed
-        yield from _more(self._runtime.state, subject)
+        yield from _more(self._runtime.state, subject, self._runtime.now_ns())
 
     def jobs(self) -> admin_pb2.ListJobsReply:
         """Return the newest job of each name and those that wait to begin, running ones first."""
@@ -189,6 +232,7 @@ class Queries:
             started_ns=self._started_ns,
             budgets=budgets.summary(state),
             cluster_id=state.cluster_id,
+            drivers_paused=state.drivers_paused,
         )
 
     def _node(self, name: str) -> NodeRecord:
@@ -198,9 +242,10 @@ class Queries:
         return job_named(self._runtime.state, name)
 
 
-def _more(state: State, subject: NodeRecord | JobRecord) -> Iterator[str]:
+def _more(state: State, subject: NodeRecord | JobRecord, now_ns: int) -> Iterator[str]:
     """Yield what is known of a node or job elsewhere than in its own record."""
     if isinstance(subject, NodeRecord):
+        yield from evidence_age.objections(subject, now_ns)
         yield from isolation_sentences(state, subject.name)
         if plan := swap_plan(state, subject):
             yield plan

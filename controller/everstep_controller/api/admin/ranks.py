@@ -24,6 +24,7 @@ from everstep_controller.inspection.scheduler import BusyError, Purpose
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 from everstep_controller.slow.live import SURE_ROWS, LiveFinding
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 from everstep_proto.tls import Identity, Role
 
@@ -136,12 +137,7 @@ class _Reader:
             said = f"{node} has no output of {job.name}: none came since its agent started"
             return self._note(node, said)
         self._after[node] = read.newest
-        return [
-            admin_pb2.LogLines(
-                node=node, rank=piece.rank, generation=piece.generation, lines=piece.lines
-            )
-            for piece in read.pieces
-        ]
+        return [answer(admin_pb2.LogLines, piece, node=node, note="") for piece in read.pieces]
 
     def _note(self, node: str, said: str) -> list[admin_pb2.LogLines]:
         if said in self._said:
@@ -188,13 +184,7 @@ class JobStacks:
             async with aclosing(self._inspector.ask(asked)) as nodes:
                 async for told in nodes:
                     self._refuse_ending(job, generation)
-                    yield admin_pb2.NodeInspection(
-                        node=told.node,
-                        first_rank=told.first_rank,
-                        ranks=told.ranks,
-                        reports=told.reports,
-                        missing=told.missing,
-                    )
+                    yield answer(admin_pb2.NodeInspection, told)
         except BusyError as error:
             raise OrderRefusedError(str(error)) from error
 

@@ -5,23 +5,16 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-import grpc
-
 from everstep_controller.api.admin.admin_api import AdminApi
 from everstep_controller.api.admin.callers import (
-    OPERATORS,
-    REASON_MAX,
     VIEWERS,
     Context,
     allow,
-    change,
-    for_its_owner,
-    operator_of,
-    read,
-    reason_of,
+    explained_order,
+    failing_with_codes,
+    order,
+    question,
 )
-from everstep_controller.api.admin.errors import UnknownNameError
-from everstep_controller.api.admin.event_log import FollowerTooSlowError
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 
 
@@ -33,71 +26,83 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         self._queries = admin.queries
         self._operations = admin.operations
 
-    async def ListNodes(
-        self, request: admin_pb2.ListNodesRequest, context: Context
-    ) -> admin_pb2.ListNodesReply:
+    @question
+    async def ListNodes(self, request: admin_pb2.ListNodesRequest) -> admin_pb2.ListNodesReply:
         """See admin.proto."""
-        return await read(context, lambda: self._queries.nodes(request))
+        return self._queries.nodes(request)
 
-    async def GetNode(
-        self, request: admin_pb2.GetNodeRequest, context: Context
-    ) -> admin_pb2.NodeDetail:
+    @question
+    async def GetNode(self, request: admin_pb2.GetNodeRequest) -> admin_pb2.NodeDetail:
         """See admin.proto."""
-        return await read(context, lambda: self._queries.node(request.node))
+        return self._queries.node(request.node)
 
+    @question
     async def ListFindings(
-        self, request: admin_pb2.ListFindingsRequest, context: Context
+        self, request: admin_pb2.ListFindingsRequest
     ) -> admin_pb2.ListFindingsReply:
         """See admin.proto."""
-        return await read(context, lambda: self._queries.findings(request.node))
+        return self._queries.findings(request.node)
 
-    async def Why(self, request: admin_pb2.WhyRequest, context: Context) -> admin_pb2.WhyReply:
+    @question
+    async def Why(self, request: admin_pb2.WhyRequest) -> admin_pb2.WhyReply:
         """See admin.proto."""
-        return await read(context, lambda: self._queries.why(request.name))
+        return self._queries.why(request.name)
 
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: Context
     ) -> AsyncIterator[admin_pb2.Event]:
         """See admin.proto."""
         await allow(context, VIEWERS)
-        try:
+        async with failing_with_codes(context):
             async for event in self._admin.events(request):
                 yield event
-        except UnknownNameError as error:
-            await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-        except FollowerTooSlowError as error:
-            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
+    @question
     async def ListIncidents(
-        self, request: admin_pb2.ListIncidentsRequest, context: Context
+        self, request: admin_pb2.ListIncidentsRequest
     ) -> admin_pb2.ListIncidentsReply:
         """See admin.proto."""
-        return await read(context, lambda: self._queries.incidents(open_only=request.open))
+        return self._queries.incidents(open_only=request.open)
 
-    async def ListJobs(
-        self, request: admin_pb2.ListJobsRequest, context: Context
-    ) -> admin_pb2.ListJobsReply:
+    @question
+    async def ListWebhooks(
+        self, request: admin_pb2.ListWebhooksRequest
+    ) -> admin_pb2.ListWebhooksReply:
         """See admin.proto."""
-        return await read(context, self._queries.jobs)
+        del request
+        return self._queries.webhooks()
 
-    async def GetJob(
-        self, request: admin_pb2.GetJobRequest, context: Context
-    ) -> admin_pb2.JobDetail:
+    @order
+    async def TestWebhook(
+        self, request: admin_pb2.TestWebhookRequest
+    ) -> admin_pb2.TestWebhookReply:
         """See admin.proto."""
-        return await read(context, lambda: self._queries.job(request.job))
+        return await self._queries.test_webhook(request.name)
 
-    async def GetLedger(
-        self, request: admin_pb2.GetLedgerRequest, context: Context
-    ) -> admin_pb2.Ledger:
+    @question
+    async def ListJobs(self, request: admin_pb2.ListJobsRequest) -> admin_pb2.ListJobsReply:
         """See admin.proto."""
-        return await read(context, lambda: self._queries.ledger(request.job))
+        return self._queries.jobs()
+
+    @question
+    async def GetJob(self, request: admin_pb2.GetJobRequest) -> admin_pb2.JobDetail:
+        """See admin.proto."""
+        return self._queries.job(request.job)
+
+    @question
+    async def GetLedger(self, request: admin_pb2.GetLedgerRequest) -> admin_pb2.Ledger:
+        """See admin.proto."""
+        return self._queries.ledger(request.job)
 
     async def ReadLogs(
         self, request: admin_pb2.ReadLogsRequest, context: Context
     ) -> AsyncIterator[admin_pb2.LogLines]:
         """See admin.proto."""
         who = await allow(context, VIEWERS)
-        async with for_its_owner(context), aclosing(self._admin.logs.read(request, who)) as found:
+        async with (
+            failing_with_codes(context),
+            aclosing(self._admin.logs.read(request, who)) as found,
+        ):
             async for lines in found:
                 yield lines
 
@@ -107,7 +112,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, VIEWERS)
         async with (
-            for_its_owner(context),
+            failing_with_codes(context),
             aclosing(self._admin.stacks.inspect(request, who)) as told,
         ):
             async for node in told:
@@ -118,206 +123,158 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.Slowness:
         """See admin.proto."""
         who = await allow(context, VIEWERS)
-        async with for_its_owner(context):
+        async with failing_with_codes(context):
             return await self._admin.slowness.judge(request.job, who)
 
+    @question
     async def GetFleetLedger(
-        self, request: admin_pb2.GetFleetLedgerRequest, context: Context
+        self, request: admin_pb2.GetFleetLedgerRequest
     ) -> admin_pb2.FleetLedger:
         """See admin.proto."""
-        await allow(context, VIEWERS)
-        return await change(context, lambda: self._queries.fleet_ledger(request))
+        return await self._queries.fleet_ledger(request)
 
-    async def GetSnapshots(
-        self, request: admin_pb2.GetSnapshotsRequest, context: Context
-    ) -> admin_pb2.Snapshots:
+    @question
+    async def GetSnapshots(self, request: admin_pb2.GetSnapshotsRequest) -> admin_pb2.Snapshots:
         """See admin.proto."""
-        await allow(context, VIEWERS)
-        return await change(context, lambda: self._admin.snapshots.table(request.job))
+        return await self._admin.snapshots.table(request.job)
 
     async def ListCopies(
         self, request: admin_pb2.ListCopiesRequest, context: Context
     ) -> AsyncIterator[admin_pb2.CopyLine]:
         """See admin.proto."""
-        for line in await read(context, lambda: self._admin.snapshots.copies(request)):
-            yield line
+        await allow(context, VIEWERS)
+        async with failing_with_codes(context):
+            for line in self._admin.snapshots.copies(request):
+                yield line
 
-    async def ForgetJob(
-        self, request: admin_pb2.ForgetJobRequest, context: Context
-    ) -> admin_pb2.ForgetJobReply:
+    @order
+    async def ForgetJob(self, request: admin_pb2.ForgetJobRequest) -> admin_pb2.ForgetJobReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        operator = operator_of(who, request.operator)
-        return await change(context, lambda: self._admin.snapshots.forget(request.job, operator))
+        return await self._admin.snapshots.forget(request.job, request.operator)
 
-    async def Isolate(
-        self, request: admin_pb2.IsolateRequest, context: Context
-    ) -> admin_pb2.NodeDetail:
+    @explained_order
+    async def Isolate(self, request: admin_pb2.IsolateRequest) -> admin_pb2.NodeDetail:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        reason = await reason_of(context, request.reason)
-        operator = operator_of(who, request.operator)
-        return await change(
-            context, lambda: self._operations.isolate(request.node, operator, reason)
-        )
+        return await self._operations.isolate(request.node, request.operator, request.reason)
 
-    async def RemoveNode(
-        self, request: admin_pb2.RemoveNodeRequest, context: Context
-    ) -> admin_pb2.RemoveNodeReply:
+    @explained_order
+    async def RemoveNode(self, request: admin_pb2.RemoveNodeRequest) -> admin_pb2.RemoveNodeReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        reason = await reason_of(context, request.reason)
-        operator = operator_of(who, request.operator)
-        return await change(
-            context, lambda: self._operations.remove(request.node, operator, reason)
-        )
+        return await self._operations.remove(request.node, request.operator, request.reason)
 
+    @explained_order
     async def DeclareLost(
-        self, request: admin_pb2.DeclareLostRequest, context: Context
+        self, request: admin_pb2.DeclareLostRequest
     ) -> admin_pb2.DeclareLostReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        reason = await reason_of(context, request.reason)
-        operator = operator_of(who, request.operator)
-        return await change(
-            context, lambda: self._operations.declare_lost(request.node, operator, reason)
-        )
+        return await self._operations.declare_lost(request.node, request.operator, request.reason)
 
-    async def Drain(
-        self, request: admin_pb2.DrainRequest, context: Context
-    ) -> admin_pb2.DrainReply:
+    @explained_order
+    async def Drain(self, request: admin_pb2.DrainRequest) -> admin_pb2.DrainReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        reason = await reason_of(context, request.reason)
-        operator = operator_of(who, request.operator)
-        planned_work = self._admin.planned_work
-        return await change(context, lambda: planned_work.drain(request.node, operator, reason))
+        return await self._admin.planned_work.drain(request.node, request.operator, request.reason)
 
-    async def RestartJob(
-        self, request: admin_pb2.RestartJobRequest, context: Context
-    ) -> admin_pb2.RestartJobReply:
+    @explained_order
+    async def RestartJob(self, request: admin_pb2.RestartJobRequest) -> admin_pb2.RestartJobReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        reason = await reason_of(context, request.reason)
-        operator = operator_of(who, request.operator)
-        planned_work = self._admin.planned_work
-        return await change(context, lambda: planned_work.restart(request, operator, reason))
+        return await self._admin.planned_work.restart(request, request.operator, request.reason)
 
-    async def StopJob(
-        self, request: admin_pb2.StopJobRequest, context: Context
-    ) -> admin_pb2.StopJobReply:
+    @explained_order
+    async def StopJob(self, request: admin_pb2.StopJobRequest) -> admin_pb2.StopJobReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        reason = await reason_of(context, request.reason)
-        operator = operator_of(who, request.operator)
-        planned_work = self._admin.planned_work
-        return await change(context, lambda: planned_work.stop(request, operator, reason))
+        return await self._admin.planned_work.stop(request, request.operator, request.reason)
 
+    @order
     async def CancelRestart(
-        self, request: admin_pb2.CancelRestartRequest, context: Context
+        self, request: admin_pb2.CancelRestartRequest
     ) -> admin_pb2.CancelRestartReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        request.reason = request.reason[:REASON_MAX]
-        operator = operator_of(who, request.operator)
-        return await change(context, lambda: self._admin.planned_work.cancel(request, operator))
+        return await self._admin.planned_work.cancel(request, request.operator)
 
-    async def Release(
-        self, request: admin_pb2.ReleaseRequest, context: Context
-    ) -> admin_pb2.NodeDetail:
+    @order
+    async def Release(self, request: admin_pb2.ReleaseRequest) -> admin_pb2.NodeDetail:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        operator, reason = operator_of(who, request.operator), request.reason[:REASON_MAX]
-        return await change(context, lambda: self._operations.release(request, operator, reason))
+        return await self._operations.release(request, request.operator, request.reason)
 
-    async def Pause(
-        self, request: admin_pb2.PauseRequest, context: Context
-    ) -> admin_pb2.AutomationReply:
+    @order
+    async def Pause(self, request: admin_pb2.PauseRequest) -> admin_pb2.AutomationReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        operator, reason = operator_of(who, request.operator), request.reason[:REASON_MAX]
-        return await change(
-            context, lambda: self._operations.pause(request.subject, operator, reason)
-        )
+        if request.drivers:
+            return await self._operations.pause_drivers(request.operator, request.reason)
+        return await self._operations.pause(request.subject, request.operator, request.reason)
 
-    async def Resume(
-        self, request: admin_pb2.ResumeRequest, context: Context
-    ) -> admin_pb2.AutomationReply:
+    @order
+    async def Resume(self, request: admin_pb2.ResumeRequest) -> admin_pb2.AutomationReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        operator = operator_of(who, request.operator)
-        return await change(context, lambda: self._operations.resume(request.subject, operator))
+        if request.drivers:
+            return await self._operations.resume_drivers(request.operator)
+        return await self._operations.resume(request.subject, request.operator)
 
-    async def Inject(
-        self, request: admin_pb2.InjectRequest, context: Context
-    ) -> admin_pb2.InjectionLine:
+    @question
+    async def GetPolicy(self, request: admin_pb2.GetPolicyRequest) -> admin_pb2.PolicyReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        request.operator = operator_of(who, request.operator)
-        request.reason = request.reason[:REASON_MAX]
-        return await change(context, lambda: self._admin.injections.inject(request))
+        return self._admin.policies.policy(request)
 
+    @question
+    async def ListDrivers(
+        self, request: admin_pb2.ListDriversRequest
+    ) -> admin_pb2.ListDriversReply:
+        """See admin.proto."""
+        return self._admin.drivers.all()
+
+    @order
+    async def Inject(self, request: admin_pb2.InjectRequest) -> admin_pb2.InjectionLine:
+        """See admin.proto."""
+        return await self._admin.injections.inject(request)
+
+    @order
     async def ClearInjections(
-        self, request: admin_pb2.ClearInjectionsRequest, context: Context
+        self, request: admin_pb2.ClearInjectionsRequest
     ) -> admin_pb2.InjectionsReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        operator = operator_of(who, request.operator)
-        operations = self._admin.injections
-        return await change(
-            context, lambda: operations.clear(request.node, request.injection, operator)
-        )
+        return await self._admin.injections.clear(request.node, request.injection, request.operator)
 
+    @question
     async def ListInjections(
-        self, request: admin_pb2.ListInjectionsRequest, context: Context
+        self, request: admin_pb2.ListInjectionsRequest
     ) -> admin_pb2.InjectionsReply:
         """See admin.proto."""
-        return await read(context, lambda: self._admin.injections.list(request.node))
+        return self._admin.injections.list(request.node)
 
-    async def TestPair(
-        self, request: admin_pb2.TestPairRequest, context: Context
-    ) -> admin_pb2.PairTestReply:
+    @order
+    async def TestPair(self, request: admin_pb2.TestPairRequest) -> admin_pb2.PairTestReply:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        operator = operator_of(who, request.operator)
-        operations = self._admin.pair_tests
-        return await change(
-            context, lambda: operations.test(request.node, request.partner, operator)
-        )
+        return await self._admin.pair_tests.test(request.node, request.partner, request.operator)
 
-    async def GetPairTest(
-        self, request: admin_pb2.GetPairTestRequest, context: Context
-    ) -> admin_pb2.PairTestReply:
+    @question
+    async def GetPairTest(self, request: admin_pb2.GetPairTestRequest) -> admin_pb2.PairTestReply:
         """See admin.proto."""
-        return await read(context, lambda: self._admin.pair_tests.newest(request.node))
+        return self._admin.pair_tests.newest(request.node)
 
+    @question
     async def GetController(
-        self, request: admin_pb2.GetControllerRequest, context: Context
+        self, request: admin_pb2.GetControllerRequest
     ) -> admin_pb2.ControllerDetail:
         """See admin.proto."""
-        return await read(context, self._queries.controller)
+        return self._queries.controller()
 
+    @order
     async def AddMaintenance(
-        self, request: admin_pb2.AddMaintenanceRequest, context: Context
+        self, request: admin_pb2.AddMaintenanceRequest
     ) -> admin_pb2.MaintenanceWindow:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        operator = operator_of(who, request.operator)
-        request.reason = request.reason[:REASON_MAX]
-        return await change(context, lambda: self._admin.maintenance.add(request, operator))
+        return await self._admin.maintenance.add(request, request.operator)
 
+    @question
     async def ListMaintenance(
-        self, request: admin_pb2.ListMaintenanceRequest, context: Context
+        self, request: admin_pb2.ListMaintenanceRequest
     ) -> admin_pb2.ListMaintenanceReply:
         """See admin.proto."""
-        return await read(context, lambda: self._admin.maintenance.list(request))
+        return self._admin.maintenance.list(request)
 
+    @order
     async def CancelMaintenance(
-        self, request: admin_pb2.CancelMaintenanceRequest, context: Context
+        self, request: admin_pb2.CancelMaintenanceRequest
     ) -> admin_pb2.MaintenanceWindow:
         """See admin.proto."""
-        who = await allow(context, OPERATORS)
-        operator = operator_of(who, request.operator)
-        return await change(
-            context, lambda: self._admin.maintenance.cancel(request.window, operator)
-        )
+        return await self._admin.maintenance.cancel(request.window, request.operator)

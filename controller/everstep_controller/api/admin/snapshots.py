@@ -24,6 +24,7 @@ from everstep_controller.core.vault.snapshot_table import (
     snapshot_table,
 )
 from everstep_controller.runtime.runtime import Runtime
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 # An agent drops memory at once; whoever waits longer is told which nodes are still to answer.
@@ -77,13 +78,7 @@ class SnapshotOperations:
         if storage := snapshot_messages.storage(numbers):
             detail.storage.CopyFrom(storage)
         detail.standbys.extend(
-            admin_pb2.StandbyLine(
-                node=node,
-                ready=one.ready,
-                making=one.making,
-                memory_bytes=one.memory_bytes,
-                ended=one.ended,
-            )
+            answer(admin_pb2.StandbyLine, one, node=node)
             for node, one in sorted(self._vault.standbys(name).items())
         )
 

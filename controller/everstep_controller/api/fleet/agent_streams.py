@@ -344,7 +344,9 @@ class AgentStreams:
     def _use_record(self, session: Session, record: fleet_pb2.Record, origin: Origin) -> None:
         now_ns = self._runtime.now_ns()
         context = from_agent.RecordContext(
-            origin, lambda boot, at_ns: session.clock.to_controller_ns(boot, at_ns, now_ns)
+            origin,
+            lambda boot, at_ns: session.clock.to_controller_ns(boot, at_ns, now_ns),
+            lambda stamp: session.clock.seen_ns(stamp, now_ns),
         )
         reported = from_agent.reported(record, context)
         if not self._intake.is_new(origin):

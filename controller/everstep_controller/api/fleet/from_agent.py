@@ -11,6 +11,7 @@ from typing import Any
 
 from everstep_common.hints import hints_of
 from everstep_common.reports import (
+    FindingCleared,
     FindingRaised,
     Hello,
     RanksStandStill,
@@ -37,6 +38,8 @@ class RecordContext:
     origin: Origin
     # (boot id, boot_ns) to controller time
     to_ns: Callable[[str, int], int]
+    # When something was seen, by the stamp of its record.
+    seen_ns: Callable[[Stamp], int] = lambda _: 0
 
 
 def node_connected(wire: fleet_pb2.Hello, now_ns: int) -> events.NodeConnected:
@@ -66,7 +69,10 @@ def reported(record: fleet_pb2.Record, context: RecordContext) -> events.Event |
     if isinstance(report, StepsCompleted):
         return _steps(report, job, stamp, context)
     at_ns = _happened_ns(report, stamp, context)
-    return typing.cast("events.Event", events.Reported(context.origin, at_ns, report, job))
+    found = isinstance(report, FindingRaised | FindingCleared)
+    seen_ns = context.seen_ns(stamp) if found else 0
+    told = events.Reported(context.origin, at_ns, report, job, seen_ns)
+    return typing.cast("events.Event", told)
 
 
 def _happened_ns(report: Report, stamp: Stamp, context: RecordContext) -> int:

@@ -265,7 +265,7 @@ def _tell_overloaded(turn: Turn, duration_ns: int) -> None:
 def settings_applied(turn: Turn, event: events.SettingsApplied) -> None:
     """Take the configuration that holds from now on, and judge by it what is open."""
     turn.mark_fleet()
-    turn.state.settings = event.settings
+    turn.state.settings, turn.state.groups = event.settings, event.groups
     isolation.configure_drivers(turn, event.isolation_drivers)
 
 

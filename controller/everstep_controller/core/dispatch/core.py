@@ -96,6 +96,7 @@ def _each_once(actions: Iterable[Action]) -> list[Action]:
 
 
 def _take_event(turn: Turn, event: events.Event) -> None:
+    turn.evidence_ns = getattr(event, "seen_ns", 0) or getattr(event, "at_ns", 0)
     if isinstance(event, events.TimerDue):
         _take_timer(turn, event.timer)
     else:

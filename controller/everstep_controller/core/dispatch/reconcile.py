@@ -10,9 +10,7 @@ all claims are settled, isolation drivers are asked for what differs from them, 
 come back are told what is wanted of their nodes.
 """
 
-from typing import Protocol
-
-from everstep_controller.core.dispatch.steps import JOB_STEPS, NODE_STEPS, Step, SubjectT
+from everstep_controller.core.dispatch.steps import STEPS, Steps
 from everstep_controller.core.jobs import admission, incidents, orders
 from everstep_controller.core.model.job import JobNews
 from everstep_controller.core.model.state import jobs_involving
@@ -29,20 +27,7 @@ class UnsettledError(Exception):
     """Decisions contradict each other: the same subjects are marked again and again."""
 
 
-class StepRunner(Protocol):
-    """Runs each step; tests have one that compares the state before and after."""
-
-    def __call__(self, step: Step[SubjectT], turn: Reconciliation, subject: SubjectT) -> None:
-        """Run a step on a node or a job."""
-        ...
-
-
-def run_step(step: Step[SubjectT], turn: Reconciliation, subject: SubjectT) -> None:
-    """Have a step decide."""
-    step.decide(turn, subject)
-
-
-def reconcile(turn: Reconciliation, run: StepRunner = run_step) -> None:
+def reconcile(turn: Reconciliation, steps: Steps = STEPS) -> None:
     """Decide for all that is marked, until nothing is. Raises UnsettledError."""
     nodes: set[str] = set()
     for _ in range(_ROUNDS_MAX):
@@ -51,19 +36,19 @@ def reconcile(turn: Reconciliation, run: StepRunner = run_step) -> None:
             isolation.apply_claims(turn, nodes)
             _tell_agents(turn)
             return
-        nodes |= _reconcile_round(turn, run)
+        nodes |= _reconcile_round(turn, steps)
     raise UnsettledError(f"not settled after {_ROUNDS_MAX} rounds: {turn.marks}")
 
 
-def _reconcile_round(turn: Reconciliation, run: StepRunner) -> set[str]:
+def _reconcile_round(turn: Reconciliation, steps: Steps) -> set[str]:
     """Decide once for what is marked, and return the nodes that were; no plan before a verdict."""
     _take_news(turn)
-    nodes = _reconcile_nodes(turn, run)
+    nodes = _reconcile_nodes(turn, steps)
     marks = turn.take_marks()
     for name in nodes:
         marks.jobs.update(job.id for job in jobs_involving(turn.state, turn.state.nodes[name]))
     for job_id in sorted(marks.jobs):
-        _reconcile_job(turn, job_id, run)
+        _reconcile_job(turn, job_id, steps)
     restarts.reconcile_jobs(turn, marks.jobs)
     swaps.reconcile_jobs(turn, marks.jobs)
     for job_id in marks.jobs & turn.state.jobs.keys():
@@ -84,7 +69,7 @@ def _take_news(turn: Reconciliation) -> None:
         incidents.reconcile_job(turn, turn.state.jobs[job_id])
 
 
-def _reconcile_nodes(turn: Reconciliation, run: StepRunner) -> set[str]:
+def _reconcile_nodes(turn: Reconciliation, steps: Steps) -> set[str]:
     """Judge all nodes that are marked, and those that become so by that; return them."""
     judged: set[str] = set()
     for _ in range(_ROUNDS_MAX):
@@ -92,9 +77,10 @@ def _reconcile_nodes(turn: Reconciliation, run: StepRunner) -> set[str]:
         if not names:
             return judged
         judged.update(names)
+        nodes = turn.state.nodes
         for name in names:
-            for step in NODE_STEPS:
-                run(step, turn, turn.state.nodes[name])
+            for decide in steps.of_nodes:
+                decide(turn, nodes[name])  # a step may put another record under the name
     raise UnsettledError(f"nodes not settled after {_ROUNDS_MAX} rounds: {turn.marks.nodes}")
 
 
@@ -112,10 +98,13 @@ def _waiting_nodes(turn: Reconciliation, marks: Marks) -> set[str]:
     return {name for job in moved for name in job.launchers.keys() - set(job.generation.members)}
 
 
-def _reconcile_job(turn: Reconciliation, job_id: str, run: StepRunner) -> None:
+def _reconcile_job(turn: Reconciliation, job_id: str, steps: Steps) -> None:
     job = turn.state.jobs.get(job_id)
     if job is None:
         return
-    for step in JOB_STEPS:
-        if bool(job.after) is step.waiting:
-            run(step, turn, job)
+    if job.after:
+        for decide in steps.of_waiting_jobs:
+            decide(turn, job)
+    if not job.after:  # it may have begun by that
+        for decide in steps.of_jobs:
+            decide(turn, job)

@@ -3,9 +3,9 @@
 Each step decides from the state alone, after those above it, and changes nothing but what it names.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from everstep_controller.core.hangs import response, stillness
 from everstep_controller.core.jobs import (
@@ -23,6 +23,7 @@ from everstep_controller.core.nodes import (
     health,
     injections,
     isolation,
+    judged,
     liveness,
     stream_flaps,
 )
@@ -52,8 +53,8 @@ class Step(Generic[SubjectT]):
 # What may follow where a node goes to another state of its life, by the effects of its table: a
 # check, a claim within the budgets, a release; and members that become doubtful, or are it no more.
 _NODE_LIFE = (
-    *("state", "health", "isolation", "state.isolations_ns", "state.outage", "jobs.generation"),
-    *("orders", "timers"),
+    *("state", "health", "isolation", "state.isolations_ns", "state.isolations_in"),
+    *("state.outage", "jobs.generation", "orders", "timers"),
 )
 # The same of a job.
 _JOB_LIFE = (
@@ -106,6 +107,12 @@ NODE_STEPS: tuple[Step[NodeRecord], ...] = (
         isolation.claim_for_schedulers,
         "the last claim of those by which jobs move",
         ("isolation",),
+    ),
+    Step(
+        "nodes/judged",
+        judged.reconcile_node,
+        "all for which automation claims the node stands by now",
+        ("isolation", "state.judged"),
     ),
     Step(
         "jobs/membership",
@@ -203,7 +210,7 @@ JOB_STEPS: tuple[Step[JobRecord], ...] = (
         "a node that a test has shown to be slow is left by the next plan",
         (
             *("slow", "nodes.isolation", "nodes.swap", "nodes.pair"),
-            *("state.pair_wanted", "state.isolations_ns", "timers"),
+            *("state.pair_wanted", "state.isolations_ns", "state.isolations_in", "timers"),
         ),
     ),
     Step(
@@ -221,4 +228,19 @@ JOB_STEPS: tuple[Step[JobRecord], ...] = (
         "a job that is to end needs no plan any more",
         ("ending", *_JOB_LIFE),
     ),
+)
+
+
+class Steps(NamedTuple):
+    """What decides, in order; tests have some that compare the state before and after each step."""
+
+    of_nodes: Sequence[Callable[[Reconciliation, NodeRecord], None]]
+    of_waiting_jobs: Sequence[Callable[[Reconciliation, JobRecord], None]]
+    of_jobs: Sequence[Callable[[Reconciliation, JobRecord], None]]
+
+
+STEPS = Steps(
+    of_nodes=tuple(step.decide for step in NODE_STEPS),
+    of_waiting_jobs=tuple(step.decide for step in JOB_STEPS if step.waiting),
+    of_jobs=tuple(step.decide for step in JOB_STEPS if not step.waiting),
 )

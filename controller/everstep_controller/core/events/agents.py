@@ -15,23 +15,6 @@ from everstep_common.reports import (
 )
 from everstep_controller.core.model.node import Origin, Reported
 
-__all__ = [
-    "REPORTS",
-    "AgentAnswered",
-    "AgentEvent",
-    "AgentLeaving",
-    "EqualExits",
-    "FindingSettled",
-    "JobProgressed",
-    "NodeConnected",
-    "NodeDisconnected",
-    "PeerJudged",
-    "PeerReported",
-    "RanksExited",
-    "Reported",
-    "ReportedEvent",
-]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeConnected:
@@ -121,6 +104,8 @@ class FindingSettled:
     at_ns: int
     finding: Finding | None
     evidence: str
+    # When that was seen; 0: when it began.
+    seen_ns: int = 0
 
 
 AgentEvent = (

@@ -1,8 +1,10 @@
 """Events of the controller itself: its own affairs, its drivers, and its decisions on snapshots."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from everstep_common.judging.findings import Finding, FindingKey, Measurement
+from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.hang import SeenHang
 from everstep_controller.core.model.isolation import IsolationResult, SeenHold
 from everstep_controller.core.model.settings import Settings
@@ -60,6 +62,8 @@ class SettingsApplied:
     settings: Settings
     # Names of the drivers: whom to tell that a node is to be left alone.
     isolation_drivers: tuple[str, ...] = ()
+    # Groups of nodes by their names.
+    groups: Mapping[str, Group] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,8 @@ class DriverReported:
     down: tuple[tuple[str, str], ...] = ()
     results: tuple[IsolationResult, ...] = ()
     failure: str = ""
+    # Of each node that it says something else of by now: all of that, by the keys of groups.
+    labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from everstep_controller.core.jobs import incidents, membership, progress, unsav
 from everstep_controller.core.jobs.lifecycle import ACTIVE, STEPPING
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState, PlannedKind
 from everstep_controller.core.model.node import NodeRecord
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, doubtful_members
 from everstep_controller.core.nodes import quorum
 from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind
@@ -44,7 +44,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         for node in away:
             membership.fence_member(job, node.name)
     timer = f"{TimerKind.UNTOLD}/{job.id}"
-    if job.state not in ACTIVE or not job.generation.doubtful:
+    if job.state not in ACTIVE or not doubtful_members(turn.state, job):
         turn.drop_timer(timer)
     elif timer not in turn.state.timers:
         _judge_absence(turn, job, _doubtful(turn.state, job))
@@ -69,7 +69,7 @@ def _blame_absence(turn: Reconciliation, job: JobRecord, away: list[NodeRecord])
 
 def _doubtful(state: State, job: JobRecord) -> list[NodeRecord]:
     """Return the doubtful members in rank order."""
-    names = sorted(job.generation.doubtful, key=job.generation.members.place)
+    names = sorted(doubtful_members(state, job), key=job.generation.members.place)
     return [state.nodes[name] for name in names]
 
 

@@ -2,6 +2,7 @@
 
 from everstep_common.endings import is_by_user, kept_in_memory
 from everstep_controller.core import events
+from everstep_controller.core.actions import About, Topic
 from everstep_controller.core.events import FinalSaveEnded, OperatorForgotJob
 from everstep_controller.core.fleet.incidents import forget_incidents, open_incident
 from everstep_controller.core.jobs import orders
@@ -35,7 +36,7 @@ def finish_job(turn: Reconciliation, job: JobRecord, reason: str) -> None:
         incident.over_ns, job.recovery.plan = turn.now_ns, None
         lasted_s = (turn.now_ns - incident.onset_ns) / 1e9
         message = f"{job.name} has no step left to make, {lasted_s:.2f} s after: {incident.message}"
-        turn.announce(job.name, "IncidentOver", message)
+        turn.announce(job.name, "IncidentOver", message, About(topic=Topic.INCIDENT_OVER))
     job.ending.done = True
     close_job(turn, job, reason)
 

@@ -9,6 +9,7 @@ from everstep_common.printable import quoted
 from everstep_common.quantities import RANGES_MAX
 from everstep_common.reports import DataRange, GenerationStopped, RollbackAsked
 from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.actions import About, Topic
 from everstep_controller.core.events import Reported
 from everstep_controller.core.fleet.incidents import (
     incidents_of_job,
@@ -252,17 +253,20 @@ def _interrupt(turn: Reconciliation, job: JobRecord, known: JobIncident, news: J
         keep_incident(turn.state, job, news)
     if job.state in _PHASES:
         message = f"{news.message}, while {job.name} is {job.state.value}{' as planned' * planned}"
-        turn.announce(job.name, "JobFault", message)
+        turn.announce(job.name, "JobFault", message, _begun(news))
         job.ledger.record_interruption(news.onset_ns, turn.now_ns, news.id)
         job.ledger.enter(turn.now_ns, _PHASES[job.state])
+
+
+def _begun(incident: JobIncident) -> About:
+    return About(topic=Topic.INCIDENT_BEGUN, evidence_ns=incident.onset_ns)
 
 
 def _stop_generation(turn: Reconciliation, job: JobRecord, at_ns: int, message: str) -> None:
     """Stop a running generation for the incident that is open."""
     incident = incidents_of_job(turn.state, job)[-1]
-    turn.announce(
-        job.name, "JobFault", f"{message}; {job.name} stops generation {job.generation.number}"
-    )
+    stops = f"{message}; {job.name} stops generation {job.generation.number}"
+    turn.announce(job.name, "JobFault", stops, _begun(incident))
     job.ledger.record_fault(at_ns, turn.now_ns, incident.id, incident.cause)
     transition.move_job(turn, job, JobEvent.FAULT, message)
 

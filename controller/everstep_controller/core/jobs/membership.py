@@ -75,7 +75,6 @@ def _processes_gone(job: JobRecord, node: str) -> None:
     if node in job.generation.members:
         job.generation.stopped[node] = True
         job.generation.fenced.pop(node, None)
-        job.generation.doubtful.pop(node, None)
 
 
 def rank_exited(turn: Turn, event: Reported[RankExited]) -> None:
@@ -195,7 +194,6 @@ def _why_unusable(node: NodeRecord) -> tuple[Cause, str, str]:
 def fence_member(job: JobRecord, node: str) -> None:
     """Count on nothing that a node without an agent may still run; it is stopped on its return."""
     if node in job.generation.fenced:
-        job.generation.doubtful.pop(node, None)
         return
     launcher = job.launchers.get(node)
     running = node in job.generation.members and node not in job.generation.stopped

@@ -18,6 +18,7 @@ from everstep_common.reports import GenerationFinished, Phase, PhaseReached
 from everstep_controller.core import events
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import REFERENCE_STEPS, Ledger
+from everstep_controller.core.actions import About, Topic
 from everstep_controller.core.events import (
     CadenceChosen,
     JobProgressed,
@@ -298,6 +299,7 @@ def _end_incident(turn: Reconciliation, job: JobRecord, step: int, end_ns: int) 
         job.name,
         "IncidentOver",
         f"{job.name} is at new step {step}, {lasted_s:.2f} s after: {incident.message}",
+        About(topic=Topic.INCIDENT_OVER),
     )
 
 

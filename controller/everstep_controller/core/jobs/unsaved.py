@@ -13,7 +13,7 @@ from everstep_controller.core.jobs import restore_point
 from everstep_controller.core.jobs.lifecycle import STEPPING
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, doubtful_members
 from everstep_controller.core.turn import Reconciliation, Turn
 
 STEPS_UNSAVED = Condition(
@@ -45,7 +45,7 @@ def watch(turn: Turn, job: JobRecord, recoverable_before: int | None) -> None:
     unsaved, step = job.generation.unsaved, job.lineage.recoverable_step
     if step is not None and (recoverable_before is None or step > recoverable_before):
         unsaved.since_ns = 0
-    if not _is_wanted(job):
+    if not _is_wanted(turn.state, job):
         unsaved.since_ns = unsaved.since_ns if unsaved.told else 0
     elif not unsaved.since_ns:
         unsaved.since_ns = turn.now_ns
@@ -53,7 +53,7 @@ def watch(turn: Turn, job: JobRecord, recoverable_before: int | None) -> None:
         turn.mark_job(job.id)
 
 
-def _is_wanted(job: JobRecord) -> bool:
+def _is_wanted(state: State, job: JobRecord) -> bool:
     """Return whether a step after the recoverable one was snapshotted, or should have been.
 
     A script that saves each thousandth step has nothing to become recoverable in between.
@@ -64,8 +64,8 @@ def _is_wanted(job: JobRecord) -> bool:
     after = -1 if known is None else known
     if after < job.snapshot_costs.step <= last:
         return True
-    away = bool(job.generation.doubtful)
-    return away and _has_snapshots(job) and _next_snapshot(job, after) <= last
+    due = _has_snapshots(job) and _next_snapshot(job, after) <= last
+    return due and bool(doubtful_members(state, job))
 
 
 def _has_snapshots(job: JobRecord) -> bool:
@@ -102,7 +102,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         turn.announce(job.name, STEPS_UNSAVED.name, sentence(turn.state, job))
     elif unsaved.told and not overdue:
         unsaved.told = False
-        if job.generation.doubtful:
+        if doubtful_members(turn.state, job):
             unsaved.saved_step = job.lineage.recoverable_step
         message = f"{job.name}: step {job.lineage.recoverable_step} is recoverable"
         turn.announce(job.name, f"{STEPS_UNSAVED.name}Cleared", message)

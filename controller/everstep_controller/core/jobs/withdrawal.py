@@ -11,7 +11,7 @@ from everstep_controller.core.jobs.lifecycle import JobEvent
 from everstep_controller.core.jobs.orders import withdrawal_pending
 from everstep_controller.core.jobs.transition import move_job
 from everstep_controller.core.model.job import Cause, JobRecord, JobState, StepsBehind
-from everstep_controller.core.model.state import State, note_doubtful_member
+from everstep_controller.core.model.state import State
 from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -112,7 +112,6 @@ def _withdraw(turn: Reconciliation, job: JobRecord) -> None:
     generation.fenced.clear()
     for name in generation.members:
         job.launchers[name].stale_generation = 0
-        note_doubtful_member(job, turn.state.nodes[name])
     if incident is not None:
         incident.over_ns, job.recovery.plan = turn.now_ns, None
         job.ledger.withdraw_fault(incident.id, turn.now_ns)

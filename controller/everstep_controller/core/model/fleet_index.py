@@ -1,18 +1,21 @@
 """Fleet index: nodes by what their records say of them, so that an event looks at no others.
 
-No fact is here: each node is filed by its record, the settings and the controller's machine, and a
-job by its name. So nothing of it is in a snapshot of the journal, and whoever makes a state of one
-has all of it computed.
+No fact is here: each node is filed by its record and by what holds for all nodes (`FilingBasis`),
+and a job by its name. So nothing of it is in a snapshot of the journal, and whoever makes a state
+of one has all of it computed.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, Self
 
+from everstep_controller.core.model.groups import GroupTable, paths_of
+from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
 from everstep_controller.core.model.node_findings import precursor_of
+from everstep_controller.core.model.policy import NodePolicy
 from everstep_controller.core.model.settings import Settings
 
 # What automation takes nothing away from by its claim: it is dead, or somebody works on it.
@@ -27,6 +30,16 @@ def keep_listed(names: list[str], name: str, *, listed: bool) -> None:
         insort(names, name)
     elif known and not listed:
         del names[at]
+
+
+def domain_scope(domain: str) -> str:
+    """Return the key of a failure domain among what has budgets of its own."""
+    return f"domain {domain}"
+
+
+def group_scope(group: str) -> str:
+    """Return the same of a group."""
+    return f"group {group}"
 
 
 @dataclass(slots=True)
@@ -58,8 +71,11 @@ class NodeGroups:
             self._put(name, now)
 
     def _put(self, name: str, key: str) -> None:
-        keep_listed(self.keys, key, listed=True)
-        insort(self._nodes.setdefault(key, []), name)
+        names = self._nodes.get(key)
+        if names is None:
+            keep_listed(self.keys, key, listed=True)
+            names = self._nodes[key] = []
+        insort(names, name)
         self.total += 1
 
     def _take_out(self, name: str, key: str) -> None:
@@ -92,6 +108,7 @@ class NodeFlags(NamedTuple):
     deferred: bool = False
     isolated: bool = False
     returned: bool = False
+    doubtful: bool = False
     precursors: bool = False
 
 
@@ -100,6 +117,31 @@ class NodeEntry(NamedTuple):
 
     keys: NodeKeys = NodeKeys()
     flags: NodeFlags = NodeFlags()
+    # Names of its groups, in order.
+    groups: tuple[str, ...] = ()
+    # What has budgets of isolations of its own that the node is in: domains, and groups.
+    scopes: tuple[str, ...] = ()
+
+
+class FilingBasis(NamedTuple):
+    """What nodes are filed by besides their own records."""
+
+    settings: Settings = Settings()
+    # The controller's machine, and its cluster.
+    machine: str = ""
+    cluster: str = ""
+    groups: GroupTable = GroupTable()
+    drivers: Mapping[str, DriverRecord] = {}
+
+    def groups_of(self, node: str, domain: str) -> tuple[str, ...]:
+        """Return the names of a node's groups, in order."""
+        told = (record.labels.get(node, {}).items() for record in self.drivers.values())
+        return self.groups.names_of(node, domain, (label for labels in told for label in labels))
+
+    def policy_of(self, node: str, groups: Iterable[str]) -> NodePolicy:
+        """Return what operators have set for a node of these groups."""
+        named = tuple((name, self.groups.groups[name]) for name in groups)
+        return NodePolicy(node, self.settings, self.cluster, named)
 
 
 _NOWHERE = NodeEntry()
@@ -130,8 +172,15 @@ class FleetIndex:
     deferred: list[str] = field(default_factory=list)
     isolated: list[str] = field(default_factory=list)
     returned: list[str] = field(default_factory=list)
+    # Nodes whose agents are away or hang, so that nothing new is given to them.
+    doubtful: list[str] = field(default_factory=list)
     # Nodes with a finding that foretells a failure.
     precursors: list[str] = field(default_factory=list)
+    # By what has budgets of its own: how many nodes it has, and how many of the isolated and of the
+    # returned; none that has none.
+    members_in: dict[str, int] = field(default_factory=dict)
+    isolated_in: dict[str, int] = field(default_factory=dict)
+    returned_in: dict[str, int] = field(default_factory=dict)
     # Ids of all jobs that are kept of each name, in the order in which they came.
     ids_of_name: dict[str, list[str]] = field(default_factory=dict)
     # Where each node is filed now.
@@ -142,13 +191,12 @@ class FleetIndex:
         cls,
         nodes: Iterable[NodeRecord],
         jobs: Iterable[JobRecord],
-        settings: Settings,
-        machine: str,
+        basis: FilingBasis,
     ) -> Self:
         """Return the index of all nodes and jobs."""
         made = cls()
         for node in nodes:
-            made.refresh(node, settings, machine)
+            made.refresh(node, basis)
         for job in jobs:
             made.add_job(job)
         return made
@@ -166,9 +214,17 @@ class FleetIndex:
         """Return whether something is expected from a node."""
         return self._filed.get(name, _NOWHERE).keys.expected is not None
 
-    def refresh(self, node: NodeRecord, settings: Settings, machine: str) -> None:
+    def groups_of(self, name: str) -> tuple[str, ...]:
+        """Return the names of the groups that a node is in, in order."""
+        return self._filed.get(name, _NOWHERE).groups
+
+    def scopes_of(self, name: str) -> tuple[str, ...]:
+        """Return what has budgets of its own that a node is in."""
+        return self._filed.get(name, _NOWHERE).scopes
+
+    def refresh(self, node: NodeRecord, basis: FilingBasis) -> None:
         """File a node as its record is now."""
-        self._file(node.name, _entry_of(node, settings, machine))
+        self._file(node.name, _entry_of(node, basis))
 
     def forget(self, name: str) -> None:
         """Have a node nowhere: it was removed."""
@@ -195,13 +251,33 @@ class FleetIndex:
             if old_key != key:
                 groups: NodeGroups = getattr(self, kind)
                 groups.move(name, old_key, key)
+        self._count(before, -1)
+        self._count(entry, 1)
+        if entry.flags == before.flags:
+            return  # so it is with nearly all nodes when a state is loaded
         for kind, was, listed in zip(NodeFlags._fields, before.flags, entry.flags, strict=True):
             if was != listed:
                 keep_listed(getattr(self, kind), name, listed=listed)
 
+    def _count(self, entry: NodeEntry, by: int) -> None:
+        """Count a node in what it is in that has budgets of its own, or count it no more."""
+        for scope in entry.scopes:
+            _add(self.members_in, scope, by)
+            if entry.flags.isolated:
+                _add(self.isolated_in, scope, by)
+            if entry.flags.returned:
+                _add(self.returned_in, scope, by)
 
-def _entry_of(node: NodeRecord, settings: Settings, machine: str) -> NodeEntry:
+
+def _add(counts: dict[str, int], key: str, by: int) -> None:
+    counts[key] = counts.get(key, 0) + by
+    if not counts[key]:
+        del counts[key]
+
+
+def _entry_of(node: NodeRecord, basis: FilingBasis) -> NodeEntry:
     """Return where a node belongs, by its record."""
+    machine, groups = basis.machine, basis.groups_of(node.name, node.spec.domain)
     gone, domain, silence = node.gone, node.spec.domain, node.liveness.silence
     heard = node.liveness.connected and not node.liveness.silent_to and not node.doubtful
     expected = not gone and node.state is not NodeState.MAINTENANCE
@@ -224,6 +300,10 @@ def _entry_of(node: NodeRecord, settings: Settings, machine: str) -> NodeEntry:
             deferred=bool(node.isolation.deferred),
             isolated=isolated,
             returned=isolated and claim is not None and claim.dead,
-            precursors=bool(node.health.findings) and precursor_of(settings, node) is not None,
+            doubtful=node.doubtful,
+            precursors=bool(node.health.findings)
+            and precursor_of(basis.policy_of(node.name, groups), node) is not None,
         ),
+        groups,
+        (*map(domain_scope, paths_of(domain)), *map(group_scope, groups)),
     )

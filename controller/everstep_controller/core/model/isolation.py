@@ -27,6 +27,9 @@ class WantedIsolation:
     condition: str = ""
     # It was found dead: what runs there will confirm nothing any more.
     dead: bool = False
+    # Whether its groups have it cordoned besides, where a driver can do both; None: they say
+    # nothing, and the driver's own table does.
+    cordon: bool | None = None
 
     @property
     def withheld(self) -> bool:
@@ -63,11 +66,15 @@ class NodeIsolation:
     hold: Hold | None = None
     # The sentence with which it was withheld for us; None: it is not.
     applied: str | None = None
+    # All that was wanted when that was answered; None where only the scheduler's word is known.
+    answered: WantedIsolation | None = None
     # What was asked for and has not been done yet; ``waiting``: it failed and is tried again later.
     asked: WantedIsolation | None = None
     waiting: bool = False
     # Why the newest call did nothing here; empty once it is as it is wanted.
     failure: str = ""
+    # Since when it is not as it is wanted, whatever keeps it from being so; 0 while it is.
+    differs_since_ns: int = 0
     # The claims in spite of which somebody freed it there: it is not asked for again for these.
     overridden: tuple[str, ...] = ()
     # The claims for which the scheduler was asked, and does not have the node: as above.
@@ -91,6 +98,8 @@ class DriverRecord:
     # Nodes that do not answer the scheduler either, with what it says of each.
     down: dict[str, str] = field(default_factory=dict)
     nodes: dict[str, NodeIsolation] = field(default_factory=dict)
+    # What it says of nodes, by the keys that groups select by.
+    labels: dict[str, dict[str, str]] = field(default_factory=dict)
     # How often it was asked to apply something.
     calls: int = 0
     # How many calls failed since nothing was left undone, why the newest did, and since when.

@@ -295,8 +295,6 @@ class Generation:
     fenced: dict[str, bool] = field(default_factory=dict)
     made_behind: list[StepsBehind] = field(default_factory=list)
     given_up: bool = False
-    # Members that are doubtful, and on which processes of it may be left.
-    doubtful: dict[str, bool] = field(default_factory=dict)
     # Why nobody could give back the state that it begins from: it waits, and the same question is
     # asked again until somebody can.
     unreachable: str = ""

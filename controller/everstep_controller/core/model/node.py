@@ -16,6 +16,7 @@ from everstep_controller.core.model.agents import AgentIdentity
 from everstep_controller.core.model.hang import NodeHang
 from everstep_controller.core.model.incident import Strike
 from everstep_controller.core.model.injection import NodeInjections
+from everstep_controller.core.model.judged import JudgedIsolation
 from everstep_controller.core.model.node_liveness import NodeLiveness, StreamEnds
 from everstep_controller.core.model.pair_test import PairRecord
 
@@ -42,6 +43,8 @@ class Reported(Generic[R_co]):
     report: R_co
     # Name of the job that it is about; "": it is about the node.
     job: str = ""
+    # When what it tells was seen; 0: when it happened.
+    seen_ns: int = 0
 
 
 # Who may claim a node.
@@ -86,6 +89,9 @@ class Claim:
     draining: bool = False
     # It leaves soon, even if it cannot go on elsewhere.
     vacate: bool = False
+    # The condition for which automation claimed it; "" for other owners, and where none is the
+    # cause: nodes that are lost, and claims that a version before 2026-12 made.
+    condition: str = ""
 
 
 class FindingOwner(Enum):
@@ -108,6 +114,10 @@ class OpenFinding:
     accepted_by: str = ""
     # Its evidence when it was raised, where that has changed since.
     first_evidence: str = ""
+    # When it was seen last, as far as its agent has told; 0: as it began.
+    seen_ns: int = 0
+    # It was told so late that it starts no action before it is seen again.
+    late: bool = False
 
     @property
     def counts_against_node(self) -> bool:
@@ -216,6 +226,8 @@ class Isolation:
     # Which budget forbids it, and since when; empty where that is something else.
     held_back: str = ""
     held_back_ns: int = 0
+    # By condition, for what it is isolated or would be, if that were enforced.
+    judged: dict[str, JudgedIsolation] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

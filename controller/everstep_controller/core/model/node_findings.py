@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from everstep_common.judging.findings import Mode, Severity
 from everstep_controller.core.model.node import FindingOwner, NodeRecord, OpenFinding
-from everstep_controller.core.model.settings import Settings
+from everstep_controller.core.model.policy import NodePolicy
 
 # Conditions that foretell a failure, and whose finding it is. One that is only told as information,
 # such as a retraining that a node alone has seen (IbLoneRecoveries), asks for nothing.
@@ -20,20 +20,20 @@ PRECURSORS: Mapping[str, FindingOwner] = MappingProxyType(
 
 
 def findings_of(
-    settings: Settings, node: NodeRecord, owners: Mapping[str, FindingOwner]
+    policy: NodePolicy, node: NodeRecord, owners: Mapping[str, FindingOwner]
 ) -> Iterator[OpenFinding]:
     """Yield the open findings of a node that are of these conditions and count against it."""
     for held in node.health.findings.values():
         finding = held.finding
         if owners.get(finding.condition) is not held.owner:
             continue
-        if held.counts_against_node and finding.severity is not Severity.INFO:
-            mode = settings.mode_of(finding.condition, finding.mode)
+        if held.counts_against_node and not held.late and finding.severity is not Severity.INFO:
+            mode = policy.mode_of(finding.condition, finding.mode)
             if mode is not Mode.OBSERVE:
                 yield held
 
 
-def precursor_of(settings: Settings, node: NodeRecord) -> OpenFinding | None:
+def precursor_of(policy: NodePolicy, node: NodeRecord) -> OpenFinding | None:
     """Return the oldest finding of a node that foretells a failure; None for none."""
-    found = findings_of(settings, node, PRECURSORS)
+    found = findings_of(policy, node, PRECURSORS)
     return min(found, key=lambda held: held.since_ns, default=None)

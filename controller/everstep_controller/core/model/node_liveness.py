@@ -53,6 +53,8 @@ class NodeLiveness:
     connected: bool = False
     # When its stream ended or its peers lost it, whichever was first; 0 while it is heard.
     silent_since_ns: int = 0
+    # Its agent has not said since this controller began what is open there.
+    unheard: bool = False
     # When its agent answered last on its stream to a ping.
     answered_ns: int = 0
     # Since when it answers there, and peers do not hear it over UDP.

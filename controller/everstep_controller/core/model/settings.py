@@ -53,6 +53,31 @@ class Settings:
         help="Share of the fleet for the same, where that is more nodes.",
         bounds=_SHARE,
     )
+    domain_isolation_budget_nodes: int = setting(
+        2,
+        unit="nodes",
+        help="Working nodes of one failure domain that automation may isolate, at least. A domain "
+        "in a path (row-1/rack-7) counts for those above it, too. What most nodes of a rack have "
+        "at once is seldom the nodes' fault.",
+        bounds=_NOT_NEGATIVE,
+    )
+    domain_isolation_budget_ratio: float = setting(
+        0.25,
+        help="Share of a failure domain's nodes for the same, where that is more nodes.",
+        bounds=_SHARE,
+    )
+    domain_isolations_per_hour_nodes: int = setting(
+        4,
+        unit="nodes",
+        help="Working nodes of one failure domain that automation may isolate within an hour, at "
+        "least: as many as of a fleet of up to 400 nodes.",
+        bounds=_NOT_NEGATIVE,
+    )
+    domain_isolations_per_hour_ratio: float = setting(
+        0.25,
+        help="Share of a failure domain's nodes for the same, where that is more nodes.",
+        bounds=_SHARE,
+    )
     job_stops_per_hour: int = setting(
         4,
         help="How often automation may stop a job that still steps within an hour, to isolate one "
@@ -170,6 +195,13 @@ class Settings:
         60.0,
         help="Hardware findings of a node this long before or after ranks died there count as "
         "the cause: a driver that hangs is a finding only after a minute.",
+    )
+    evidence_max_age_ns: int = duration(
+        600.0,
+        help="What an agent has seen longer ago isolates no node, for it may be over: it is of the "
+        "time of a controller, or an agent, that was away. It is shown, and acted on when it is "
+        "seen again; an agent that connects says what is open then. LinkDown: 120 s at most. 0: "
+        "evidence of any age.",
     )
     strike_window_ns: int = duration(
         86_400.0,
@@ -297,18 +329,21 @@ class Settings:
     )
 
     def mode_of(self, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
-        """Return how far automation may go for one condition.
+        """Return how far automation may go for one condition, on a node that is in no group.
 
         What an operator set for the condition holds; else the fleet's mode, but no further than
         ``most``, which the detector was shipped with.
         """
+        return self.listed_mode(condition) or min(self.mode, most, key=_ORDER.index)
+
+    def listed_mode(self, condition: str) -> Mode | None:
+        """Return the mode that an operator set for a condition; None where that is none."""
         lists = (
             (self.enforce, Mode.ENFORCE),
             (self.advise, Mode.ADVISE),
             (self.observe, Mode.OBSERVE),
         )
-        chosen = next((mode for conditions, mode in lists if condition in conditions), None)
-        return chosen or min(self.mode, most, key=_ORDER.index)
+        return next((mode for conditions, mode in lists if condition in conditions), None)
 
     def problems(self) -> Iterator[str]:
         """Yield what is wrong with values that are within their bounds, but not together."""

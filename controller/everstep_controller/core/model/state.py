@@ -1,9 +1,10 @@
 """State: what the controller knows and has decided; the value that the journal folds to."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from everstep_common.job_ids import number_of_job
+from everstep_common.judging.findings import Mode
 from everstep_common.reports import LauncherJoined
 from everstep_controller.core.model.agents import (
     LostEnd,
@@ -12,53 +13,24 @@ from everstep_controller.core.model.agents import (
     RefusedAgent,
     SeenGeneration,
 )
-from everstep_controller.core.model.fleet_index import FleetIndex, keep_listed
+from everstep_controller.core.model.fleet_index import FilingBasis, FleetIndex, keep_listed
+from everstep_controller.core.model.groups import Group, GroupTable
 from everstep_controller.core.model.isolation import DriverRecord
 from everstep_controller.core.model.job import (
     JobIncident,
     JobRecord,
-    JobState,
-    Launcher,
     OrphanedLauncher,
-    Planned,
 )
+from everstep_controller.core.model.judged import JudgedIsolation
 from everstep_controller.core.model.node import (
-    AUTOMATION,
-    MAINTENANCE,
-    OPERATOR,
-    SCHEDULER,
-    Claim,
     NodeRecord,
-    NodeState,
     OpenFinding,
     RejectedRecords,
     Reported,
-    SpareCheck,
 )
+from everstep_controller.core.model.policy import NodePolicy
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.windows import Window
-
-__all__ = [
-    "AUTOMATION",
-    "CONTROLLER",
-    "FLEET",
-    "MAINTENANCE",
-    "OPERATOR",
-    "SCHEDULER",
-    "Claim",
-    "DriverRecord",
-    "JobIncident",
-    "JobRecord",
-    "JobState",
-    "Launcher",
-    "NodeRecord",
-    "NodeState",
-    "OpenFinding",
-    "Planned",
-    "RejectedRecords",
-    "SpareCheck",
-    "State",
-]
 
 # What is no node and no job, but may be paused, or told of.
 FLEET = "fleet"
@@ -102,12 +74,22 @@ class Outage:
 class _Indexed:
     """What has an index; no field of a dataclass, so it is neither written down nor compared."""
 
-    __slots__ = ("index",)
+    __slots__ = ("group_table", "index")
     index: FleetIndex
+    group_table: GroupTable
 
     def __post_init__(self) -> None:
         """Compute the index, also of a state that was written down."""
+        self.reindex()
+
+    def reindex(self) -> None:
+        """Compute anew what is computed from groups and from all records."""
+        self.group_table = self.compute_groups()
         self.index = self.compute_index()
+
+    def compute_groups(self) -> GroupTable:
+        """Return the table of all groups."""
+        raise NotImplementedError
 
     def compute_index(self) -> FleetIndex:
         """Return the index of all records as they are now."""
@@ -120,6 +102,8 @@ class State(_Indexed):
 
     term: int = 0
     settings: Settings = field(default_factory=Settings)
+    # By their names, groups of nodes for which operators have set something of their own.
+    groups: Mapping[str, Group] = field(default_factory=dict)
     nodes: dict[str, NodeRecord] = field(default_factory=dict)
     # By their ids; and for each name, the id of the newest job that has begun under it. Those that
     # wait to begin may do so in another order than they came, so the jobs do not tell it.
@@ -181,12 +165,19 @@ class State(_Indexed):
     # When automation has isolated working nodes, and stopped jobs that still stepped, by their ids;
     # within the last hour.
     isolations_ns: list[int] = field(default_factory=list)
+    # The same isolations by what has budgets of its own that the nodes were in.
+    isolations_in: dict[str, list[int]] = field(default_factory=dict)
     job_stops_ns: dict[str, list[int]] = field(default_factory=dict)
+    # For what nodes were isolated or would have been; those that are over, in that order.
+    judged: list[JudgedIsolation] = field(default_factory=list)
     # Maintenance windows by their ids; how many were ordered so far, so that no id comes twice.
     windows: dict[str, Window] = field(default_factory=dict)
     windows_ordered: int = 0
     # By their ids, what broke: today all are of jobs.
     incidents: dict[str, JobIncident] = field(default_factory=dict)
+    # Who has paused all drivers and why, and since when; "" while they are not.
+    drivers_paused: str = ""
+    drivers_paused_ns: int = 0
     # Isolation drivers by name.
     drivers: dict[str, DriverRecord] = field(default_factory=dict)
     # Events that were taken: the number of the newest in the journal, less those that say no news.
@@ -194,8 +185,27 @@ class State(_Indexed):
 
     def compute_index(self) -> FleetIndex:
         """Return the index of all nodes and jobs as their records are now."""
-        nodes, jobs = self.nodes.values(), self.jobs.values()
-        return FleetIndex.of(nodes, jobs, self.settings, self.machine)
+        return FleetIndex.of(self.nodes.values(), self.jobs.values(), self.filing_basis())
+
+    def compute_groups(self) -> GroupTable:
+        """Return the table of all groups."""
+        return GroupTable.of(self.groups)
+
+    def filing_basis(self) -> FilingBasis:
+        """Return what nodes are filed by besides their own records."""
+        return FilingBasis(
+            self.settings, self.machine, self.cluster_id, self.group_table, self.drivers
+        )
+
+    def policy_of(self, name: str) -> NodePolicy:
+        """Return what operators have set for a node."""
+        return self.filing_basis().policy_of(name, self.index.groups_of(name))
+
+    def mode_of(self, node: NodeRecord, condition: str, most: Mode = Mode.ENFORCE) -> Mode:
+        """Return how far automation may go for a condition on a node (see NodePolicy)."""
+        if not self.group_table.groups:
+            return self.settings.mode_of(condition, most)
+        return self.policy_of(node.name).mode_of(condition, most)
 
     def job(self, key: str) -> JobRecord | None:
         """Return the job of an id, or the newest one that has begun under a name."""
@@ -236,13 +246,10 @@ def forget_away(state: State, name: str) -> None:
         keep_listed(state.outage.nodes, name, listed=False)
 
 
-def note_doubtful_member(job: JobRecord, node: NodeRecord) -> None:
-    """Keep which members of a job's generation are doubtful and have not stopped."""
-    generation, name = job.generation, node.name
-    if node.doubtful and name in generation.members and name not in generation.stopped:
-        generation.doubtful[name] = True
-    else:
-        generation.doubtful.pop(name, None)
+def doubtful_members(state: State, job: JobRecord) -> list[str]:
+    """Return the members of a job that are doubtful, and on which processes of it may be left."""
+    members, stopped = job.generation.members, job.generation.stopped
+    return [name for name in state.index.doubtful if name in members and name not in stopped]
 
 
 def jobs_of_name(state: State, name: str) -> list[JobRecord]:

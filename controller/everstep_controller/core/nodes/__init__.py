@@ -3,6 +3,7 @@
 from everstep_controller.core.nodes import (
     agent_identity,
     budgets,
+    driver_pause,
     evidence,
     health,
     injections,
@@ -16,6 +17,7 @@ from everstep_controller.core.registry import Handlers, Timers, merge
 
 HANDLERS: Handlers = merge(
     [
+        driver_pause.HANDLERS,
         evidence.HANDLERS,
         health.HANDLERS,
         injections.HANDLERS,

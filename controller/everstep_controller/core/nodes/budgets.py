@@ -8,13 +8,22 @@ What is decided here follows from the state alone: times are dropped when the ti
 by looking at them later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model.fleet_index import NOT_WORKING
 from everstep_controller.core.model.job import JobRecord, JobState
-from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState, OpenFinding
+from everstep_controller.core.model.node import (
+    AUTOMATION,
+    Claim,
+    NodeRecord,
+    NodeState,
+    OpenFinding,
+)
+from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State, jobs_of_node
 from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import TimerKind, Turn
@@ -22,6 +31,7 @@ from everstep_controller.core.turn import TimerKind, Turn
 _HOUR_NS = 3_600_000_000_000
 # Number of nodes that a sentence names.
 _NAMED_MAX = 3
+_UNLIMITED = 1_000_000_000
 
 ISOLATION_HELD_BACK = Condition(
     name="IsolationHeldBack",
@@ -29,7 +39,8 @@ ISOLATION_HELD_BACK = Condition(
     meaning="automation would isolate nodes, or replace and check them, and its budgets do not "
     "allow it: so many at once are rarely all bad, so look at what finds them so",
     source="`core.isolation_budget_nodes` and `_ratio` at once, `core.isolations_per_hour_nodes` "
-    "and `_ratio`, and `core.job_stops_per_hour` for each job that still steps",
+    "and `_ratio`; the same of each failure domain (`core.domain_…`) and of groups that have "
+    "budgets; and `core.job_stops_per_hour` for each job that still steps",
     clears_when="a budget has room again, or nothing is found any more",
     mode=Mode.ADVISE,
 )
@@ -51,7 +62,28 @@ def level(state: State) -> int:
     return len(state.index.isolated)
 
 
-def _is_level_spent(state: State, node: NodeRecord) -> bool:
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """Level of the fleet, or of a part that has a budget of its own: isolated nodes, of at most.
+
+    ``returned`` are those of them that got their claim when they were dead.
+    """
+
+    isolated: int
+    returned: int
+    limit: int
+
+
+def _fleet_level(state: State) -> _Level:
+    return _Level(level(state), len(state.index.returned), level_limit(state))
+
+
+def _level_in(state: State, scope: str, limit: int) -> _Level:
+    index = state.index
+    return _Level(index.isolated_in.get(scope, 0), index.returned_in.get(scope, 0), limit)
+
+
+def _is_spent(now: _Level, node: NodeRecord) -> bool:
     """Return whether automation has isolated as many others as it may.
 
     A new isolation gives way to all others, and so does one that came back with the claim that it
@@ -60,9 +92,8 @@ def _is_level_spent(state: State, node: NodeRecord) -> bool:
     """
     claim = node.claim_of(AUTOMATION)
     if claim is None or claim.dead:
-        return level(state) - (claim is not None) >= level_limit(state)
-    isolated_alive = level(state) - len(state.index.returned)
-    return node.state is NodeState.VALIDATING and isolated_alive > level_limit(state)
+        return now.isolated - (claim is not None) >= now.limit
+    return node.state is NodeState.VALIDATING and now.isolated - now.returned > now.limit
 
 
 # --- the rates: within an hour -------------------------------------------------------------------
@@ -75,9 +106,12 @@ def isolation_limit(state: State) -> int:
     )
 
 
-def record_isolation(turn: Turn) -> None:
-    """Count a working node that automation isolates now."""
-    turn.state.isolations_ns.append(turn.now_ns)
+def record_isolation(turn: Turn, node: NodeRecord) -> None:
+    """Count a working node that automation isolates now, for the fleet and for what it is in."""
+    state = turn.state
+    state.isolations_ns.append(turn.now_ns)
+    for scope in state.index.scopes_of(node.name):
+        state.isolations_in.setdefault(scope, []).append(turn.now_ns)
     _arm(turn)
 
 
@@ -102,6 +136,11 @@ def budget_due(turn: Turn, _: str) -> None:
     """An isolation, or a stop of a job, counts no more."""
     state, since_ns = turn.state, turn.now_ns - _HOUR_NS
     state.isolations_ns = [at_ns for at_ns in state.isolations_ns if at_ns > since_ns]
+    within = {
+        scope: [at_ns for at_ns in times_ns if at_ns > since_ns]
+        for scope, times_ns in state.isolations_in.items()
+    }
+    state.isolations_in = {scope: times_ns for scope, times_ns in within.items() if times_ns}
     for job_id, stops_ns in list(state.job_stops_ns.items()):
         kept = [at_ns for at_ns in stops_ns if at_ns > since_ns]
         if len(kept) < len(stops_ns):
@@ -116,6 +155,45 @@ def budget_due(turn: Turn, _: str) -> None:
     mark_deferred(turn)
 
 
+# --- of parts of the fleet -----------------------------------------------------------------------
+
+
+class PartBudget(NamedTuple):
+    """Budgets of a part of the fleet, a failure domain or a group: at once, and within an hour."""
+
+    scope: str
+    at_once: int
+    per_hour: int
+
+
+def part_budgets(state: State, scopes: Iterable[str]) -> Iterator[PartBudget]:
+    """Yield the budgets of failure domains, and of groups that have some."""
+    for scope in scopes:
+        members = state.index.members_in.get(scope, 0)
+        kind, _, name = scope.partition(" ")
+        if kind == "domain":
+            yield _of_domain(state.settings, scope, members)
+            continue
+        group = state.groups.get(name)
+        if group is not None:
+            at_once, per_hour = group.isolation_budget_nodes, group.isolations_per_hour_nodes
+            yield PartBudget(
+                scope,
+                _UNLIMITED if at_once is None else at_once,
+                _UNLIMITED if per_hour is None else per_hour,
+            )
+
+
+def _of_domain(settings: Settings, scope: str, members: int) -> PartBudget:
+    at_once = int(members * settings.domain_isolation_budget_ratio)
+    per_hour = int(members * settings.domain_isolations_per_hour_ratio)
+    return PartBudget(
+        scope,
+        max(settings.domain_isolation_budget_nodes, at_once),
+        max(settings.domain_isolations_per_hour_nodes, per_hour),
+    )
+
+
 # --- what that means for a node ------------------------------------------------------------------
 
 
@@ -123,13 +201,35 @@ def exceeded(state: State, node: NodeRecord) -> str:
     """Return which budget forbids to isolate a node, or to keep it isolated; empty for none."""
     if node.state in NOT_WORKING:
         return ""
-    if _is_level_spent(state, node):
-        return f"the budget of {level_limit(state)} isolated nodes is spent"
+    parts = list(part_budgets(state, state.index.scopes_of(node.name)))
+    if spent := _level_refusal(state, node, parts):
+        return spent
     claim = node.claim_of(AUTOMATION)
     if claim is not None and not claim.dead:
         return ""
+    return _rate_refusal(state, parts) or _stop_refusal(state, node, claim)
+
+
+def _level_refusal(state: State, node: NodeRecord, parts: Iterable[PartBudget]) -> str:
+    if _is_spent(_fleet_level(state), node):
+        return f"the budget of {level_limit(state)} isolated nodes is spent"
+    for part in parts:
+        if _is_spent(_level_in(state, part.scope, part.at_once), node):
+            return f"the budget of {part.scope} is spent: {part.at_once} isolated nodes"
+    return ""
+
+
+def _rate_refusal(state: State, parts: Iterable[PartBudget]) -> str:
     if len(state.isolations_ns) >= isolation_limit(state):
         return f"the budget of {isolation_limit(state)} isolations an hour is spent"
+    for part in parts:
+        if len(state.isolations_in.get(part.scope, ())) >= part.per_hour:
+            return f"the budget of {part.scope} is spent: {part.per_hour} isolations an hour"
+    return ""
+
+
+def _stop_refusal(state: State, node: NodeRecord, claim: Claim | None) -> str:
+    """Return which job's budget of stops forbids it; empty for none."""
     for job in jobs_of_node(state, node):
         stops = job.state is JobState.RUNNING and node.name in job.generation.members
         if stops and claim is None and is_stopped_too_often(state, job):
@@ -177,7 +277,27 @@ def summary(state: State) -> str:
     held_back = len(_held_back(state))
     at_once = f"{level(state)} of {level_limit(state)} working nodes isolated"
     rate = f"{len(state.isolations_ns)} of {isolation_limit(state)} isolations in an hour"
-    return f"{at_once}, {rate}" + (f"; {held_back} held back" if held_back else "")
+    spent = _spent_parts(state)
+    return (
+        f"{at_once}, {rate}"
+        + (f"; spent: {', '.join(spent)}" if spent else "")
+        + (f"; {held_back} held back" if held_back else "")
+    )
+
+
+def _spent_parts(state: State) -> list[str]:
+    """Return which parts of the fleet have none of a budget left, in words."""
+    known = sorted({*state.index.isolated_in, *state.isolations_in})
+    found = []
+    for part in part_budgets(state, known):
+        out = state.index.isolated_in.get(part.scope, 0)
+        within = len(state.isolations_in.get(part.scope, ()))
+        if out >= part.at_once > 0:
+            found.append(f"{part.scope} ({out} of {part.at_once} isolated)")
+        elif within >= part.per_hour > 0:
+            found.append(f"{part.scope} ({within} of {part.per_hour} in an hour)")
+    more = [f"{len(found) - _NAMED_MAX} more"] if len(found) > _NAMED_MAX else []
+    return found[:_NAMED_MAX] + more
 
 
 def held_back_count(state: State) -> int:

@@ -38,7 +38,7 @@ def refusal(
     turn: Turn, node: NodeRecord, condition: str, most: Mode = Mode.ENFORCE
 ) -> Refusal | None:
     """Return why automation may not isolate this working node, or keep it so; None when it may."""
-    mode = turn.state.settings.mode_of(condition, most)
+    mode = turn.state.mode_of(node, condition, most)
     if mode is not Mode.ENFORCE:
         return Refusal(f"the mode of {condition} is {mode.value}")
     if reason := turn.paused(node.name):
@@ -50,16 +50,23 @@ def refusal(
 # --- claims ---------------------------------------------------------------------------------------
 
 
-def claim(
-    turn: Reconciliation, node: NodeRecord, owner: str, reason: str, *, dead: bool = False
-) -> None:
+@dataclass(frozen=True, slots=True)
+class ClaimCause:
+    """Cause of a claim: whose it is, why in a sentence, and for which condition, if for one."""
+
+    owner: str
+    reason: str
+    condition: str = ""
+
+
+def claim(turn: Reconciliation, node: NodeRecord, cause: ClaimCause, *, dead: bool = False) -> None:
     """Put a claim on a node; a second claim of the same owner only changes its reason."""
-    _claim(turn, node, owner, reason, dead=dead)
+    _claim(turn, node, cause, dead=dead)
 
 
-def drain(turn: Reconciliation, node: NodeRecord, owner: str, reason: str) -> None:
+def drain(turn: Reconciliation, node: NodeRecord, cause: ClaimCause) -> None:
     """Put a claim on a node that lets its ranks stay; one that does not is left as it is."""
-    _drain(turn, node, owner, reason)
+    _drain(turn, node, cause)
 
 
 def unclaim(turn: Reconciliation, node: NodeRecord, owner: str, reason: str) -> bool:
@@ -72,12 +79,12 @@ def unclaim(turn: Reconciliation, node: NodeRecord, owner: str, reason: str) -> 
 
 def record_operator_claim(turn: Turn, node: NodeRecord, reason: str) -> None:
     """Put an operator's claim on a node."""
-    _claim(turn, node, OPERATOR, reason, dead=False)
+    _claim(turn, node, ClaimCause(OPERATOR, reason), dead=False)
 
 
 def record_operator_drain(turn: Turn, node: NodeRecord, reason: str) -> None:
     """Put an operator's claim on a node that lets its ranks stay."""
-    _drain(turn, node, OPERATOR, reason)
+    _drain(turn, node, ClaimCause(OPERATOR, reason))
 
 
 def is_borne(held: OpenFinding, accepted: Sequence[str]) -> bool:
@@ -126,25 +133,30 @@ def end_maintenance(
     return False
 
 
-def _claim(turn: Turn, node: NodeRecord, owner: str, reason: str, *, dead: bool) -> None:
-    held = node.claim_of(owner)
-    if owner == AUTOMATION and not dead and (held is None or held.dead):
-        budgets.record_isolation(turn)
+def _claim(turn: Turn, node: NodeRecord, cause: ClaimCause, *, dead: bool) -> None:
+    held = node.claim_of(cause.owner)
+    if cause.owner == AUTOMATION and not dead and (held is None or held.dead):
+        budgets.record_isolation(turn, node)
     if held is None:
-        _put(turn, node, Claim(owner, reason, turn.now_ns, dead))
+        made = Claim(cause.owner, cause.reason, turn.now_ns, dead, condition=cause.condition)
+        _put(turn, node, made)
         return
-    held.reason, held.dead = reason, held.dead and dead
+    held.reason, held.condition = cause.reason, cause.condition
+    held.dead = held.dead and dead
     held.draining = held.vacate = False
     turn.mark_node(node.name)
     indexing.refresh(turn, node)
 
 
-def _drain(turn: Turn, node: NodeRecord, owner: str, reason: str) -> None:
-    held = node.claim_of(owner)
+def _drain(turn: Turn, node: NodeRecord, cause: ClaimCause) -> None:
+    held = node.claim_of(cause.owner)
     if held is None:
-        _put(turn, node, Claim(owner, reason, turn.now_ns, draining=True))
+        made = Claim(
+            cause.owner, cause.reason, turn.now_ns, draining=True, condition=cause.condition
+        )
+        _put(turn, node, made)
     elif held.draining:
-        held.reason = reason
+        held.reason, held.condition = cause.reason, cause.condition
         turn.mark_node(node.name)
 
 

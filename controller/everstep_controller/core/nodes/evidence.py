@@ -68,7 +68,8 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     liveness.lost_by = node.identity.renamed_to = ""
     indexing.note_hearing(turn, node)
     quorum.note_heard(turn)
-    health.replace_agent_findings(node, event.open_findings, event.findings_since_ns, turn.now_ns)
+    liveness.unheard = False
+    health.replace_agent_findings(turn, node, event.open_findings, event.findings_since_ns)
     node.blame.reason = ""
     node.news.connected = (
         "its agent connected after a reboot" if rebooted else "its agent connected"
@@ -247,6 +248,9 @@ def expect_agents(turn: Turn, again_ns: int | None = None) -> None:
         agent_identity.end_contentions(turn, node)
         node.liveness.connected, node.liveness.silent_to = False, []
         node.liveness.silence = Silence()
+        if node.health.findings and state.settings.evidence_max_age_ns:
+            node.liveness.unheard = True
+            turn.mark_node(node.name)
         if not node.gone:
             node.liveness.silent_since_ns = turn.now_ns
             node.liveness.silence.expected_until_ns = turn.now_ns + grace_ns

@@ -1,7 +1,7 @@
 """Node health: findings, checks and operators' words, and what they mean for a node."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, repeat
 
 from everstep_common import reports
@@ -17,6 +17,7 @@ from everstep_common.judging.findings import (
 from everstep_common.judging.flapping import Flapping, is_news
 from everstep_common.reports import CheckFinished, FindingCleared, FindingRaised
 from everstep_controller.core import events
+from everstep_controller.core.actions import About, Topic
 from everstep_controller.core.events import (
     FindingSettled,
     OperatorDrained,
@@ -35,7 +36,7 @@ from everstep_controller.core.model.node import (
 )
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import CONTROLLER, State, current_name
-from everstep_controller.core.nodes import claims, indexing, lifecycle
+from everstep_controller.core.nodes import claims, evidence_age, indexing, lifecycle
 from everstep_controller.core.nodes.lifecycle import NodeEvent
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -81,13 +82,15 @@ ORDERS_UNANSWERED = Condition(
 def finding_raised(turn: Turn, event: Reported[FindingRaised]) -> None:
     """Take a finding of an agent."""
     node = turn.state.nodes[event.origin.node]
-    _raise_finding(turn, node, OpenFinding(event.report.finding, event.at_ns, FindingOwner.AGENT))
+    seen_ns = event.seen_ns or event.at_ns or turn.now_ns
+    _raise_agents(turn, node, event.report.finding, event.at_ns, seen_ns)
 
 
 def finding_cleared(turn: Turn, event: Reported[FindingCleared]) -> None:
     """Close a finding of an agent on the evidence of its node."""
     node = turn.state.nodes[event.origin.node]
-    _clear_finding(turn, node, _finding_name(FindingOwner.AGENT, event.report.key), event.report)
+    seen_ns = event.seen_ns or event.at_ns or turn.now_ns
+    _clear_agents(turn, node, event.report, seen_ns)
 
 
 def verdict_changed(turn: Turn, event: VerdictChanged) -> None:
@@ -109,10 +112,17 @@ def _record_domain_verdict(turn: Turn, event: VerdictChanged) -> None:
     if event.finding is not None:
         turn.state.findings[name] = OpenFinding(event.finding, turn.now_ns)
         sentence = f"{key.component}: {event.finding.message}: {event.evidence}"
-        turn.announce(CONTROLLER, key.condition, sentence)
-    elif turn.state.findings.pop(name, None) is not None:
+        settings, found = turn.state.settings, event.finding
+        about = about_finding(found, settings.mode_of(found.condition, found.mode))
+        turn.announce(CONTROLLER, key.condition, sentence, about)
+    elif (known := turn.state.findings.pop(name, None)) is not None:
         sentence = f"{key.condition} of {key.component} is over: {event.evidence}"
-        turn.announce(CONTROLLER, f"{key.condition}Cleared", sentence)
+        turn.announce(
+            CONTROLLER,
+            f"{key.condition}Cleared",
+            sentence,
+            about_cleared(known.finding, event.evidence),
+        )
 
 
 def finding_settled(turn: Turn, event: FindingSettled) -> None:
@@ -120,11 +130,38 @@ def finding_settled(turn: Turn, event: FindingSettled) -> None:
     node = turn.state.nodes.get(event.node)
     if node is None:
         return
+    seen_ns = event.seen_ns or event.at_ns or turn.now_ns
     if event.finding is not None:
-        held = OpenFinding(event.finding, event.at_ns, FindingOwner.AGENT)
-        _raise_finding(turn, node, held)
+        _raise_agents(turn, node, event.finding, event.at_ns, seen_ns)
     else:
-        _clear_finding(turn, node, _finding_name(FindingOwner.AGENT, event.key), event)
+        _clear_agents(turn, node, event, seen_ns)
+
+
+def _raise_agents(
+    turn: Turn, node: NodeRecord, finding: Finding, since_ns: int, seen_ns: int
+) -> None:
+    """Take a finding of an agent that saw it then: late is what starts no action any more."""
+    late = evidence_age.is_too_old(turn.state.settings, finding.condition, seen_ns, turn.now_ns)
+    if late and _has_told_since(node, finding.key, seen_ns):
+        return
+    held = OpenFinding(finding, since_ns, FindingOwner.AGENT, seen_ns=seen_ns, late=late)
+    _raise_finding(turn, node, held)
+
+
+def _clear_agents(
+    turn: Turn, node: NodeRecord, cleared: FindingCleared | FindingSettled, seen_ns: int
+) -> None:
+    """Take that a finding of an agent was over then."""
+    condition = cleared.key.condition
+    late = evidence_age.is_too_old(turn.state.settings, condition, seen_ns, turn.now_ns)
+    if not late or not _has_told_since(node, cleared.key, seen_ns):
+        _clear_finding(turn, node, _finding_name(FindingOwner.AGENT, cleared.key), cleared)
+
+
+def _has_told_since(node: NodeRecord, key: FindingKey, seen_ns: int) -> bool:
+    """Return whether its agent has said later than that, as when it connected, that it is open."""
+    known = node.health.findings.get(_finding_name(FindingOwner.AGENT, key))
+    return known is not None and not known.late and known.seen_ns > seen_ns
 
 
 def raise_finding(turn: Turn, node: NodeRecord, finding: Finding) -> None:
@@ -223,27 +260,31 @@ def operator_released(turn: Turn, event: OperatorReleased) -> None:
 
 
 def replace_agent_findings(
-    node: NodeRecord, findings: Sequence[Finding], since_ns: Sequence[int], now_ns: int
+    turn: Turn, node: NodeRecord, findings: Sequence[Finding], since_ns: Sequence[int]
 ) -> None:
     """Have exactly these findings of its agent open on a node; those of the controller stay.
 
-    ``since_ns``: since when each is open, as far as that is told.
+    ``since_ns``: since when each is open, as far as that is told. They are seen now.
     """
-    kept = {
-        k: held for k, held in node.health.findings.items() if held.owner is not FindingOwner.AGENT
-    }
+    now_ns, before = turn.now_ns, node.health.findings
+    kept = {k: held for k, held in before.items() if held.owner is not FindingOwner.AGENT}
     for finding, began_ns in zip(findings, chain(since_ns, repeat(now_ns)), strict=False):
         name = _finding_name(FindingOwner.AGENT, finding.key)
-        known = node.health.findings.get(name)
+        known = before.get(name)
         if known is None:
             known = OpenFinding(finding, min(began_ns, now_ns), FindingOwner.AGENT)
+            _announce_raised(turn, node, known)
         elif is_news(known.finding, finding):
             first = _first_evidence(known, finding)
             known = OpenFinding(finding, known.since_ns, FindingOwner.AGENT, first_evidence=first)
+            _announce_raised(turn, node, known)
         if name in node.health.flapping:
             node.health.flapping[name].drop_held()
+        known.seen_ns, known.late = now_ns, False
         kept[name] = known
     node.health.findings = kept
+    for held in [held for name, held in before.items() if name not in kept]:
+        _announce_cleared(turn, node, held.finding, "its agent does not find it any more")
 
 
 def _finding_name(owner: FindingOwner, key: FindingKey) -> str:
@@ -271,14 +312,52 @@ def _first_evidence(known: OpenFinding, found: Finding) -> str:
 
 
 def _open_finding(turn: Turn, node: NodeRecord, name: str, found: OpenFinding) -> None:
-    finding = found.finding
     node.health.findings[name] = found
-    turn.announce(
-        node.name,
-        finding.condition,
-        f"{finding.severity.value} on {node.name}: {finding_sentence(finding)}",
-    )
+    _announce_raised(turn, node, found)
     turn.mark_node(node.name)
+
+
+def _announce_raised(turn: Turn, node: NodeRecord, held: OpenFinding) -> None:
+    finding, age = held.finding, ""
+    if held.late:
+        age = evidence_age.objection(node, held, turn.now_ns)
+    sentence = f"{finding.severity.value} on {node.name}: {finding_sentence(finding)}"
+    mode = turn.state.mode_of(node, finding.condition, finding.mode)
+    about = about_finding(finding, mode)
+    turn.announce(node.name, finding.condition, f"{sentence}; {age}" if age else sentence, about)
+
+
+def _announce_cleared(turn: Turn, node: NodeRecord, finding: Finding, evidence: str) -> None:
+    sentence = f"{finding.condition} is over on {node.name}: {evidence}"
+    turn.announce(
+        node.name, f"{finding.condition}Cleared", sentence, about_cleared(finding, evidence)
+    )
+
+
+def about_finding(finding: Finding, mode: Mode) -> About:
+    """Return what programs are told of a finding that is open; ``mode`` holds where it is."""
+    return About(
+        topic=Topic.FINDING_RAISED,
+        component=finding.component,
+        condition=finding.condition,
+        severity=finding.severity.value,
+        mode=mode.value,
+        evidence=finding.evidence,
+        suggested_action=finding.suggested_action.value,
+        injected=finding.injected,
+    )
+
+
+def about_cleared(finding: Finding, evidence: str) -> About:
+    """Return what programs are told of a finding that is over."""
+    return About(
+        topic=Topic.FINDING_CLEARED,
+        component=finding.component,
+        condition=finding.condition,
+        severity=finding.severity.value,
+        evidence=evidence,
+        injected=finding.injected,
+    )
 
 
 def _clear_finding(
@@ -289,14 +368,9 @@ def _clear_finding(
 ) -> None:
     if name not in node.health.findings or _keep_open(turn, node, name, cleared.key):
         return
-    del node.health.findings[name]
-    condition = cleared.key.condition
-    turn.announce(
-        node.name,
-        f"{condition}Cleared",
-        f"{condition} is over on {node.name}: {cleared.evidence}",
-    )
-    node.news.cleared = f"{condition} of {cleared.key.component} is over: "
+    finding = node.health.findings.pop(name).finding
+    _announce_cleared(turn, node, finding, cleared.evidence)
+    node.news.cleared = f"{cleared.key.condition} of {cleared.key.component} is over: "
     turn.mark_node(node.name)
 
 
@@ -311,6 +385,8 @@ def _is_change_told(turn: Turn, node: NodeRecord, known: OpenFinding, found: Ope
         flapping.drop_held()
         known.first_evidence = _first_evidence(known, found.finding)
         known.finding = found.finding
+        known.seen_ns = max(known.seen_ns, found.seen_ns)
+        known.late = known.late and found.late
         turn.mark_node(node.name)
         # What an operator has accepted, and is found again, is not accepted any more.
         return bool(known.accepted_by) and not came_back
@@ -354,7 +430,7 @@ def flapping_due(turn: Turn, node_name: str) -> None:
         elif (due := flapping.take_due(turn.now_ns)) is not None:
             known = node.health.findings[name]
             first = _first_evidence(known, due)
-            changed = OpenFinding(due, known.since_ns, known.owner, first_evidence=first)
+            changed = replace(known, finding=due, accepted_by="", first_evidence=first)
             _open_finding(turn, node, name, changed)
     flapping_now = node.health.flapping.values()
     pending = [one.over_at_ns for one in flapping_now if one.well_since_ns]
@@ -394,7 +470,8 @@ def finding_sentence(finding: Finding) -> str:
 
 def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) -> None:
     failed = "" if report.passed else report.message or "its agent does not say why"
-    problem = failed or _fatal_finding(turn, node)
+    found = None if failed else _fatal_finding(turn, node)
+    problem = finding_sentence(found) if found is not None else failed
     node.health.checks_unanswered = 0
     if not problem:
         node.blame.reason, node.health.checks_failed = "", 0
@@ -411,7 +488,8 @@ def _judge_check(turn: Reconciliation, node: NodeRecord, report: CheckFinished) 
         if refused.by_budget:
             claims.unclaim(turn, node, AUTOMATION, refused.why)
     else:
-        lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem)
+        condition = found.condition if found is not None else CHECK_FAILED.name
+        lifecycle.move_node(turn, node, NodeEvent.CHECK_FAILED, problem, condition)
     node.health.check_failed = failed
     turn.set_timer(f"{TimerKind.CHECK}/{node.name}", _recheck_ns(turn.state.settings, node))
     node.health.checks_failed += 1
@@ -433,13 +511,16 @@ def _ask_again(turn: Reconciliation, node: NodeRecord) -> None:
         record_unanswered(turn, node, f"{message}, {node.health.checks_unanswered} times")
 
 
-def _fatal_finding(turn: Turn, node: NodeRecord) -> str:
+def _fatal_finding(turn: Turn, node: NodeRecord) -> Finding | None:
     """Return what a check does not show: an open finding that automation would act on."""
     for held in node.health.findings.values():
-        fatal = held.finding.severity is Severity.FATAL and held.counts_against_node
-        if fatal and not claims.refusal(turn, node, held.finding.condition, held.finding.mode):
-            return finding_sentence(held.finding)
-    return ""
+        finding = held.finding
+        fatal = finding.severity is Severity.FATAL and held.counts_against_node
+        if not fatal or _is_old(turn, node, held):
+            continue
+        if not claims.refusal(turn, node, finding.condition, finding.mode):
+            return finding
+    return None
 
 
 # A failed check is repeated after twice as long each time, so often; and so many checks that are
@@ -458,17 +539,17 @@ class _Advice:
 
 
 def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Advice | None:
-    """Judge a node by its open findings, as far as each one's mode allows."""
-    fatal, degraded = _findings_that_count(turn.state, node)
-    advice: _Advice | None = None
-    for finding in fatal:
-        refusal = claims.refusal(turn, node, finding.condition, finding.mode)
-        if refusal is None:
-            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, finding_sentence(finding))
-            return None
-        advice = advice or _Advice(finding_sentence(finding), "isolated", refusal)
-    if fatal or degraded:
-        worst = finding_sentence((fatal + degraded)[0])
+    """Judge a node by its open findings, as far as the mode and the age of each one allow."""
+    found = _findings_that_count(turn.state, node)
+    counting = [held for held in found if not _is_old(turn, node, held)]
+    isolated, advice = _isolate_by(turn, node, counting)
+    if isolated:
+        return None
+    aged = any(not held.late for held in found if held not in counting)
+    if aged and node.state in (NodeState.SUSPECT, NodeState.REPAIRING):
+        return advice  # nothing begins by what was seen long ago, and nothing ends by its age
+    if counting:
+        worst = finding_sentence(counting[0].finding)
         lifecycle.move_node(turn, node, NodeEvent.DEGRADED_FINDING, worst)
         if node.state is NodeState.SUSPECT:
             node.reason = worst  # the finding that made it suspect may be over, and this one not
@@ -482,24 +563,43 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
     return advice
 
 
+def _isolate_by(
+    turn: Reconciliation, node: NodeRecord, counting: Sequence[OpenFinding]
+) -> tuple[bool, _Advice | None]:
+    """Isolate a node by the first fatal finding by which automation may, else advise to do so."""
+    advice: _Advice | None = None
+    for finding in (held.finding for held in counting):
+        if finding.severity is not Severity.FATAL:
+            continue
+        refusal = claims.refusal(turn, node, finding.condition, finding.mode)
+        if refusal is None:
+            reason = finding_sentence(finding)
+            lifecycle.move_node(turn, node, NodeEvent.FATAL_FINDING, reason, finding.condition)
+            return True, None
+        advice = advice or _Advice(finding_sentence(finding), "isolated", refusal)
+    return False, advice
+
+
+def _is_old(turn: Turn, node: NodeRecord, held: OpenFinding) -> bool:
+    return bool(evidence_age.objection(node, held, turn.now_ns))
+
+
 def is_well_now(node: NodeRecord, held: OpenFinding) -> bool:
     """Return whether a finding is over for the moment, and kept open because it comes and goes."""
     flapping = node.health.flapping.get(_finding_name(held.owner, held.finding.key))
     return flapping is not None and bool(flapping.well_since_ns)
 
 
-def _findings_that_count(state: State, node: NodeRecord) -> tuple[list[Finding], list[Finding]]:
-    """Return the fatal and the degraded ones about the node that nobody wants only observed."""
+def _findings_that_count(state: State, node: NodeRecord) -> list[OpenFinding]:
+    """Return the ones about the node that nobody wants only observed, fatal ones first."""
     found = [
-        held.finding
+        held
         for held in node.health.findings.values()
         if held.counts_against_node
-        and state.settings.mode_of(held.finding.condition, held.finding.mode) is not Mode.OBSERVE
+        and held.finding.severity is not Severity.INFO
+        and state.mode_of(node, held.finding.condition, held.finding.mode) is not Mode.OBSERVE
     ]
-    return (
-        [finding for finding in found if finding.severity is Severity.FATAL],
-        [finding for finding in found if finding.severity is Severity.DEGRADED],
-    )
+    return sorted(found, key=lambda held: held.finding.severity is not Severity.FATAL)
 
 
 def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
@@ -511,7 +611,7 @@ def _judge_blame(turn: Reconciliation, node: NodeRecord) -> _Advice | None:
     reason, node.blame.reason = node.blame.reason, ""
     node.blame.strikes.clear()
     node.blame.hangs.clear()
-    lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason)
+    lifecycle.move_node(turn, node, NodeEvent.BLAMED, reason, RANKS_DIE.name)
     return None
 
 

@@ -14,7 +14,7 @@ controller makes one call at a time to each scheduler.
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from everstep_common.judging.condition import Condition
-from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import events
 from everstep_controller.core.actions import Action, ApplyIsolation, ReadIsolation
 from everstep_controller.core.events import DriverReported
@@ -26,12 +26,14 @@ from everstep_controller.core.model.isolation import (
     SeenHold,
     WantedIsolation,
 )
-from everstep_controller.core.model.node import SCHEDULER, NodeRecord, OpenFinding
+from everstep_controller.core.model.node import SCHEDULER, NodeRecord, NodeState
 from everstep_controller.core.model.state import CONTROLLER, State
-from everstep_controller.core.nodes import claims
+from everstep_controller.core.nodes import claims, indexing
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
+# Driver without a scheduler, which is always there and has every node.
+BUILT_IN = "built-in"
 # So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
 FAILURES_MAX = 3
 _RETRY_NS = 2_000_000_000
@@ -52,11 +54,20 @@ DRIVER_FAILED = Condition(
 # --- what is wanted, and what is known -----------------------------------------------------------
 
 
-def wanted_isolation(node: NodeRecord) -> WantedIsolation:
-    """Return what schedulers should do with a node; their own claims count for nothing here."""
+def wanted_isolation(node: NodeRecord, cordon: bool | None = None) -> WantedIsolation:
+    """Return what schedulers should do with a node; their own claims count for nothing here.
+
+    ``cordon``: whether its groups have it cordoned as well.
+    """
     ours = [claim for claim in node.isolation.claims if claim.owner != SCHEDULER]
-    reason = "; ".join(f"{claim.owner}: {claim.reason}" for claim in ours)
-    return WantedIsolation(node.name, tuple(claim.owner for claim in ours), reason)
+    return WantedIsolation(
+        node.name,
+        owners=tuple(claim.owner for claim in ours),
+        reason="; ".join(f"{claim.owner}: {claim.reason}" for claim in ours),
+        condition=next((claim.condition for claim in ours if claim.condition), ""),
+        dead=bool(ours) and node.state is NodeState.LOST,
+        cordon=cordon if ours else None,
+    )
 
 
 def changed_holds(record: DriverRecord, holds: Mapping[str, Hold]) -> tuple[SeenHold, ...]:
@@ -68,9 +79,32 @@ def changed_holds(record: DriverRecord, holds: Mapping[str, Hold]) -> tuple[Seen
     )
 
 
+def changed_labels(
+    record: DriverRecord, told: Mapping[str, Mapping[str, str]]
+) -> dict[str, Mapping[str, str]]:
+    """Return of which nodes a scheduler says something else now, with all that it says of each."""
+    names = sorted(record.labels.keys() | told.keys())
+    said = ((name, told.get(name, {})) for name in names)
+    return {name: labels for name, labels in said if labels != record.labels.get(name, {})}
+
+
 def is_awaited(record: DriverRecord) -> bool:
     """Return whether a reading is news even if it shows what is known."""
     return record.reading or not record.read or bool(record.failures)
+
+
+def is_own(state: State, driver: str, node: str) -> bool:
+    """Return whether a driver is told of a node, by the node's groups; all share the built-in."""
+    drivers = state.group_table.drivers_of(state.index.groups_of(node))
+    return drivers is None or driver in drivers or driver == BUILT_IN
+
+
+def own_nodes(state: State, driver: str) -> set[str]:
+    """Return the nodes of a driver, and those that it still withholds and that are others' now."""
+    own = {name for name in state.nodes if is_own(state, driver, name)}
+    record = state.drivers.get(driver)
+    known = record.nodes.items() if record is not None else ()
+    return own | {name for name, one in known if one.applied is not None}
 
 
 # --- events --------------------------------------------------------------------------------------
@@ -85,13 +119,26 @@ def restart_drivers(turn: Turn) -> None:
             known.asked, known.waiting, known.unmanaged = None, False, ()
 
 
+def forget_asked(state: State) -> None:
+    """Wait for nothing that was asked: what of it is not under way is not done."""
+    for record in state.drivers.values():
+        for known in record.nodes.values():
+            known.asked, known.waiting = None, False
+
+
 def configure_drivers(turn: Turn, names: Sequence[str]) -> None:
-    """Take up the drivers that are configured, and forget others with what they told."""
+    """Take up the drivers that are configured, and forget others with what they told.
+
+    Nodes are filed anew: their groups, and what these say, may be others.
+    """
     state = turn.state
     for name in state.drivers.keys() - set(names):
         record = state.drivers.pop(name)
         turn.drop_timer(_timer(record))
         _mark(turn, record.nodes)
+    state.reindex()
+    for record in state.drivers.values():
+        _forget_labels(record, state.group_table.label_keys)
     for name in names:
         if name not in state.drivers:
             state.drivers[name] = DriverRecord(name, reading=True)
@@ -111,6 +158,7 @@ def record_report(turn: Turn, event: DriverReported) -> None:
     if event.read:
         _record_reading(turn, record)
         record.down = dict(event.down)
+        _record_labels(turn, record, event.labels)
         for name in record.down.keys() & turn.state.nodes.keys():
             turn.mark_node(name)
     _count_failures(record, event)
@@ -133,7 +181,7 @@ def claim_for_schedulers(turn: Reconciliation, node: NodeRecord) -> None:
     """Keep a node's claim of the owner ``scheduler`` as long as others withhold the node."""
     told, held = _foreign_holds(turn.state, node.name), node.claim_of(SCHEDULER)
     if told and (held is None or held.reason != told):
-        claims.drain(turn, node, SCHEDULER, told)
+        claims.drain(turn, node, claims.ClaimCause(SCHEDULER, told))
     elif held is not None and not told:
         claims.unclaim(turn, node, SCHEDULER, "it is not kept out there any more")
 
@@ -145,11 +193,12 @@ def read_schedulers(turn: Reconciliation) -> None:
 
 
 def apply_claims(turn: Reconciliation, names: Collection[str]) -> None:
-    """Ask drivers for what is wanted of the nodes that may have changed, and is not so."""
+    """Ask drivers for what is wanted of the nodes that may have changed, and is not so.
+
+    Nothing is asked of one that was not read since the start, nor of any while all are paused.
+    """
     for record in turn.state.drivers.values() if names else ():
-        if not record.read:
-            continue
-        known = (_ask(turn.state, record, name) for name in sorted(names))
+        known = (_ask(turn, record, name) for name in sorted(names))
         asked = [one for one in known if one is not None]
         if asked:
             record.calls += 1
@@ -162,48 +211,13 @@ def outstanding_calls(state: State) -> Iterator[Action]:
         if record.reading:
             yield _read(record)
         asked = [one.asked for one in record.nodes.values() if one.asked and not one.waiting]
-        if record.read and asked:
+        if record.read and asked and not state.drivers_paused:
             yield _apply(record, asked)
-
-
-# --- for people ----------------------------------------------------------------------------------
 
 
 def is_failing(record: DriverRecord) -> bool:
     """Return whether calls fail so often in a row that people should look at the driver."""
     return record.failures >= FAILURES_MAX
-
-
-def driver_findings(state: State) -> Iterator[OpenFinding]:
-    """Yield a finding for each driver that fails again and again."""
-    for record in state.drivers.values():
-        if is_failing(record):
-            finding = Finding(
-                component=f"controller/drivers/{record.name}",
-                condition=DRIVER_FAILED.name,
-                mode=DRIVER_FAILED.mode,
-                severity=Severity.DEGRADED,
-                message=_trouble(record),
-                evidence=f"{record.failures} calls have failed",
-                suggested_action=SuggestedAction.WATCH,
-                rule="cleared when all is done that was asked; it is tried at least every minute, "
-                "and Everstep itself places nothing on a claimed node meanwhile",
-            )
-            yield OpenFinding(finding, record.failing_since_ns)
-
-
-def isolation_sentences(state: State, node: str) -> Iterator[str]:
-    """Yield what people should know of a node at the schedulers."""
-    for record in state.drivers.values():
-        known = record.nodes.get(node)
-        if known is not None and known.failure:
-            yield f"driver {record.name} has failed for it, and tries again: {known.failure}"
-        elif record.failure and not record.read and _is_claimed(state, node):
-            yield f"driver {record.name} has not been told of it: {record.failure}"
-        if known is not None and known.overridden:
-            yield _overridden(record, node)
-        if known is not None and known.unmanaged:
-            yield f"driver {record.name} does not manage it: its scheduler has no such node"
 
 
 # -------------------------------------------------------------------------------------------------
@@ -219,7 +233,7 @@ def _record_reading(turn: Turn, record: DriverRecord) -> None:
     for name, known in record.nodes.items():
         if known.waiting:
             known.asked, known.waiting = None, False
-        if known.failure and name in nodes and _is_so(wanted_isolation(nodes[name]), known):
+        if known.failure and name in nodes and _is_so(wanted_of(turn.state, record, name), known):
             known.failure = ""
         if known.failure:
             _mark(turn, [name])
@@ -234,20 +248,44 @@ def _record_hold(turn: Turn, record: DriverRecord, seen: SeenHold) -> None:
         known.applied = seen.hold.reason if had is None else had
         known.overridden = ()
     else:
-        known.applied = None
+        known.applied, known.answered = None, None
     if seen.hold is None and had is not None:
         _record_freed(turn, record, seen.node, known)
     _mark(turn, [seen.node])
     _forget_if_plain(record, seen.node)
 
 
+def _record_labels(turn: Turn, record: DriverRecord, told: Mapping[str, Mapping[str, str]]) -> None:
+    """Take what a scheduler says of nodes; their groups may be others by that."""
+    for name, labels in told.items():
+        if labels:
+            record.labels[name] = dict(labels)
+        else:
+            record.labels.pop(name, None)
+        node = turn.state.nodes.get(name)
+        if node is not None:
+            indexing.refresh(turn, node)
+            turn.mark_node(name)
+
+
+def _forget_labels(record: DriverRecord, keys: Collection[str]) -> None:
+    """Keep only what groups select by."""
+    kept = {
+        name: {key: value for key, value in labels.items() if key in keys}
+        for name, labels in record.labels.items()
+    }
+    record.labels = {name: labels for name, labels in kept.items() if labels}
+
+
 def _record_freed(turn: Turn, record: DriverRecord, name: str, known: NodeIsolation) -> None:
     """Leave a node alone that somebody freed though it is claimed."""
-    if not _is_claimed(turn.state, name):
+    if not is_claimed(turn.state, name):
         return
+    if not is_own(turn.state, record.name, name):
+        return  # it is another driver's by now, and was to be freed
     known.overridden, known.asked = _claims_on(turn.state.nodes[name]), None
     known.waiting = False
-    turn.announce(name, "IsolationOverridden", _overridden(record, name))
+    turn.announce(name, "IsolationOverridden", overridden_sentence(record, name))
 
 
 def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) -> None:
@@ -262,7 +300,9 @@ def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) ->
         known.failure = failure
         return
     known.hold, known.failure, known.overridden = result.hold, "", ()
-    known.applied = wanted.reason if result.hold is not None and result.hold.ours else None
+    known.differs_since_ns = 0
+    ours = result.hold is not None and result.hold.ours
+    known.applied, known.answered = (wanted.reason, wanted) if ours else (None, None)
     node = turn.state.nodes.get(wanted.node)
     known.unmanaged = _claims_on(node) if result.unmanaged and node is not None else ()
     if known.asked == wanted:
@@ -284,23 +324,33 @@ def _forget_if_plain(record: DriverRecord, name: str) -> None:
         del record.nodes[name]
 
 
-def _ask(state: State, record: DriverRecord, name: str) -> WantedIsolation | None:
+def _ask(turn: Turn, record: DriverRecord, name: str) -> WantedIsolation | None:
     """Return what is to be asked for of a node now, and remember that it was."""
+    state = turn.state
     node, known = state.nodes.get(name), record.nodes.get(name)
     if node is None:
         return None
-    wanted = wanted_isolation(node)
+    wanted = wanted_of(state, record, name)
     if known is None and not wanted.withheld:
         return None
     known = record.nodes.setdefault(name, NodeIsolation())
     _forget_old_claims(node, known)
+    differs = _is_undone(wanted, known)
+    known.differs_since_ns = (known.differs_since_ns or turn.now_ns) if differs else 0
     if known.foreign or known.overridden or known.unmanaged:
         known.asked, known.waiting, known.failure = None, False, ""
-    elif _differs(wanted, known):
+    elif record.read and not state.drivers_paused and _differs(wanted, known):
         known.asked, known.waiting = wanted, False
         return wanted
     _forget_if_plain(record, name)
     return None
+
+
+def wanted_of(state: State, record: DriverRecord, name: str) -> WantedIsolation:
+    """Return what one driver's scheduler should do with a node: free it where it is another's."""
+    if not is_own(state, record.name, name):
+        return WantedIsolation(name)
+    return wanted_isolation(state.nodes[name], state.policy_of(name).cordon)
 
 
 def _forget_old_claims(node: NodeRecord, known: NodeIsolation) -> None:
@@ -321,8 +371,22 @@ def _differs(wanted: WantedIsolation, known: NodeIsolation) -> bool:
     return not _is_so(wanted, known)
 
 
+def _is_undone(wanted: WantedIsolation, known: NodeIsolation) -> bool:
+    """Return whether something is not so that is not left alone for others' sake."""
+    if known.foreign or known.overridden or known.unmanaged:
+        return False
+    return bool(known.failure) or not _is_so(wanted, known)
+
+
 def _is_so(wanted: WantedIsolation, known: NodeIsolation) -> bool:
-    return known.applied == (wanted.reason if wanted.withheld else None)
+    """Return whether a scheduler does what is wanted; of what it was told before that, by reason.
+
+    A hold that is only known by its sentence is not asked for again: a start and an upgrade change
+    nothing at a scheduler.
+    """
+    if known.applied != (wanted.reason if wanted.withheld else None):
+        return False
+    return known.answered is None or known.answered == wanted
 
 
 def _claims_on(node: NodeRecord) -> tuple[str, ...]:
@@ -337,7 +401,8 @@ def _mark(turn: Turn, names: Iterable[str]) -> None:
             turn.mark_node(name)
 
 
-def _is_claimed(state: State, name: str) -> bool:
+def is_claimed(state: State, name: str) -> bool:
+    """Return whether a node is to be withheld, by whoever but schedulers themselves."""
     return name in state.nodes and wanted_isolation(state.nodes[name]).withheld
 
 
@@ -346,7 +411,9 @@ def _foreign_holds(state: State, name: str) -> str:
     found = []
     for record in state.drivers.values():
         known = record.nodes.get(name)
-        if known is not None and known.hold is not None and known.foreign:
+        if known is None or known.hold is None or not known.foreign:
+            continue
+        if is_own(state, record.name, name):
             found.append(f"{record.name}: {known.hold.reason or 'no reason given'}")
     return "; ".join(found)
 
@@ -380,18 +447,20 @@ def _plan_retry(turn: Turn, record: DriverRecord) -> None:
 
 def _announce_driver(turn: Turn, record: DriverRecord, *, was_failing: bool) -> None:
     if is_failing(record) and not was_failing:
-        turn.announce(CONTROLLER, DRIVER_FAILED.name, _trouble(record))
+        turn.announce(CONTROLLER, DRIVER_FAILED.name, trouble(record))
     elif was_failing and not is_failing(record):
         turn.announce(
             CONTROLLER, f"{DRIVER_FAILED.name}Cleared", f"driver {record.name} does as it is asked"
         )
 
 
-def _trouble(record: DriverRecord) -> str:
+def trouble(record: DriverRecord) -> str:
+    """Return that a driver fails, in a sentence."""
     return f"isolation driver {record.name} fails: {record.failure}"
 
 
-def _overridden(record: DriverRecord, node: str) -> str:
+def overridden_sentence(record: DriverRecord, node: str) -> str:
+    """Return that somebody freed a node at a scheduler that is claimed here."""
     return (
         f"somebody freed {node} at driver {record.name} in spite of a claim: it takes no ranks, "
         f"but others may place work there; to give it back: everstep release {node}"

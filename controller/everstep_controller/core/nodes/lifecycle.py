@@ -204,8 +204,13 @@ def step(state: NodeState, event: NodeEvent) -> NodeTransition | None:
     return found
 
 
-def move_node(turn: Reconciliation, node: NodeRecord, event: NodeEvent, reason: str) -> None:
-    """Take a node through its lifecycle table. Raises NodeTransitionRefusedError."""
+def move_node(
+    turn: Reconciliation, node: NodeRecord, event: NodeEvent, reason: str, condition: str = ""
+) -> None:
+    """Take a node through its lifecycle table; ``condition``: for which a claim would be.
+
+    Raises NodeTransitionRefusedError.
+    """
     found = step(node.state, event)
     if found is None:
         return
@@ -219,7 +224,7 @@ def move_node(turn: Reconciliation, node: NodeRecord, event: NodeEvent, reason: 
             f"{node.name} is {found.to.value}: {reason}",
         )
     for effect in found.effects:
-        _EFFECTS[effect](turn, node, reason)
+        _EFFECTS[effect](turn, node, claims.ClaimCause(AUTOMATION, reason, condition))
 
 
 # A check that is not answered is ordered again after twice as long each time, so often.
@@ -237,29 +242,29 @@ def check_anew(turn: Reconciliation, node: NodeRecord) -> None:
     turn.set_timer(f"{TimerKind.CHECK}/{node.name}", min(after_ns, most_ns))
 
 
-def _check(turn: Reconciliation, node: NodeRecord, _: str) -> None:
+def _check(turn: Reconciliation, node: NodeRecord, _: claims.ClaimCause) -> None:
     check_anew(turn, node)
 
 
-def _claim(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
-    claims.claim(turn, node, AUTOMATION, reason)
+def _claim(turn: Reconciliation, node: NodeRecord, cause: claims.ClaimCause) -> None:
+    claims.claim(turn, node, cause)
 
 
-def _claim_dead(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
-    claims.claim(turn, node, AUTOMATION, reason, dead=True)
+def _claim_dead(turn: Reconciliation, node: NodeRecord, cause: claims.ClaimCause) -> None:
+    claims.claim(turn, node, cause, dead=True)
 
 
-def _release(turn: Reconciliation, node: NodeRecord, reason: str) -> None:
-    claims.unclaim(turn, node, AUTOMATION, reason)
+def _release(turn: Reconciliation, node: NodeRecord, cause: claims.ClaimCause) -> None:
+    claims.unclaim(turn, node, cause.owner, cause.reason)
     if claims.is_maintained(node):
-        claims.end_maintenance(turn, node, reason)
+        claims.end_maintenance(turn, node, cause.reason)
 
 
-def _start_probation(turn: Reconciliation, node: NodeRecord, _: str) -> None:
+def _start_probation(turn: Reconciliation, node: NodeRecord, _: claims.ClaimCause) -> None:
     turn.set_timer(f"{TimerKind.PROBATION}/{node.name}", turn.state.settings.probation_ns)
 
 
-_EFFECTS: Mapping[NodeEffect, Callable[[Reconciliation, NodeRecord, str], None]] = {
+_EFFECTS: Mapping[NodeEffect, Callable[[Reconciliation, NodeRecord, claims.ClaimCause], None]] = {
     NodeEffect.CHECK: _check,
     NodeEffect.CLAIM: _claim,
     NodeEffect.CLAIM_DEAD: _claim_dead,

@@ -130,7 +130,7 @@ def _missed(turn: Reconciliation, window: Window) -> None:
 def _drain(turn: Reconciliation, window: Window) -> None:
     window.state = WindowState.DRAINING
     for node in _nodes(turn.state, window):
-        claims.drain(turn, node, MAINTENANCE, window.sentence())
+        claims.drain(turn, node, claims.ClaimCause(MAINTENANCE, window.sentence()))
     for name, interruption in forecast.window_forecasts(turn.state, window):
         if interruption:
             turn.announce(name, "MaintenanceInterrupts", interruption)
@@ -144,7 +144,7 @@ def _vacate(turn: Reconciliation, window: Window) -> None:
             claim.vacate = True
             turn.mark_node(node.name)
     for job in forecast.jobs_in_span(turn.state, window.span):
-        restarts.drop_distant_step(job)
+        restarts.drop_distant_step(turn.state, job)
 
 
 def _begin(turn: Reconciliation, window: Window) -> None:
@@ -152,7 +152,7 @@ def _begin(turn: Reconciliation, window: Window) -> None:
     for node in _nodes(turn.state, window):
         node.liveness.absent, node.liveness.silent_to = node.gone, []
         evidence.expect_nothing(turn, node)
-        claims.claim(turn, node, MAINTENANCE, window.sentence())
+        claims.claim(turn, node, claims.ClaimCause(MAINTENANCE, window.sentence()))
         lifecycle.move_node(turn, node, NodeEvent.MAINTENANCE_BEGUN, window.sentence())
         # Where one window follows another, the state stays, and only the reason changes.
         node.reason = window.sentence()

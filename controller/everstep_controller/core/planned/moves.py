@@ -11,7 +11,7 @@ from everstep_controller.core.jobs import devices, unsaved
 from everstep_controller.core.jobs.unsaved import STEPS_UNSAVED
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind, Planned, PlannedKind
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, doubtful_members
 from everstep_controller.core.model.windows import shown
 from everstep_controller.core.nodes import budgets, claims, outage
 from everstep_controller.core.planned.forecast import plan_without
@@ -24,7 +24,7 @@ _AGAIN_NS = 3600 * 10**9
 
 def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
     """Return the move that begins now, if one does; and note what people read of it."""
-    if not job.generation.doubtful:
+    if not doubtful_members(turn.state, job):
         job.generation.unsaved.move = ""
         return None
     told = unsaved.is_unsaved(job) or job.generation.unsaved.saved_step is not None
@@ -36,7 +36,7 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
     job.generation.unsaved.move = _sentence(job, why, saved=saved)
     if node is None or not saved or job.state is not JobState.RUNNING:
         return None
-    budgets.record_isolation(turn)
+    budgets.record_isolation(turn, node)
     node.swap.begun_ns = turn.now_ns
     doubt = node.liveness.silence.doubt
     reason = f"the agent of {node.name} is away, and a spare takes its place: {doubt}"
@@ -45,7 +45,7 @@ def begin(turn: Reconciliation, job: JobRecord) -> Planned | None:
 
 def problem(state: State, job: JobRecord, node: NodeRecord) -> str:
     """Return what speaks against a move now, whether it has begun or not; "" for nothing."""
-    mode = state.settings.mode_of(STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
+    mode = state.mode_of(node, STEPS_UNSAVED.name, STEPS_UNSAVED.mode)
     if mode is not Mode.ENFORCE:
         return f"the mode of {STEPS_UNSAVED.name} is {mode.value}"
     if node.liveness.silence.held or outage.is_among_many(state, node.name):
@@ -86,7 +86,7 @@ def may_leave(state: State, wish: Planned) -> bool:
 
 def _away_member(state: State, job: JobRecord) -> NodeRecord | None:
     """Return the only member whose agent is away; None where more are."""
-    names = list(job.generation.doubtful)
+    names = doubtful_members(state, job)
     return state.nodes[names[0]] if len(names) == 1 else None
 
 

@@ -22,7 +22,7 @@ from everstep_controller.core.model.job import (
     PlannedKind,
 )
 from everstep_controller.core.model.node import AUTOMATION, MAINTENANCE, NodeRecord
-from everstep_controller.core.model.state import State
+from everstep_controller.core.model.state import State, doubtful_members
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.planned import forecast, moves
 from everstep_controller.core.planned.forecast import describe, drained, plan_without
@@ -115,12 +115,12 @@ def _give_up_boundary(turn: Reconciliation, job: JobRecord) -> None:
     _stop(turn, job, late)
 
 
-def drop_distant_step(job: JobRecord) -> None:
+def drop_distant_step(state: State, job: JobRecord) -> None:
     """Have a planned restart wait for no step that is far away: the job has to leave a node."""
     wish = job.planned
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     if wish is not None and wish.after_step is not None:
-        far = wish.after_step > newest + margin(job)
+        far = wish.after_step > newest + margin(state, job)
         if far:
             wish.after_step, wish.named = None, False
 
@@ -258,14 +258,14 @@ def _reach_boundary(turn: Reconciliation, job: JobRecord) -> None:
             _stop(turn, job, "it makes no snapshots")
         return
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
-    if wish.after_step is None or too_far(job, wish, newest):
-        wish.after_step = newest + margin(job)
+    if wish.after_step is None or too_far(turn.state, job, wish, newest):
+        wish.after_step = newest + margin(turn.state, job)
         turn.drop_timer(f"{TimerKind.PLANNED}/{job.id}")
         turn.announce(job.name, "StepPlanned", f"{job.name}: {describe(job, wish)}")
     if is_reached(job, wish.after_step):
         _stop(turn, job, f"step {job.lineage.recoverable_step} is recoverable")
     elif not _stands_still(turn, job, wish):
-        _await_boundary(turn, job, wish.after_step <= newest + margin(job))
+        _await_boundary(turn, job, wish.after_step <= newest + margin(turn.state, job))
 
 
 def _leave_beginning(turn: Reconciliation, job: JobRecord, wish: Planned) -> None:
@@ -406,21 +406,22 @@ _STILL_STEPS = 2
 _STILL_SAFE_STEPS = 10
 
 
-def margin(job: JobRecord) -> int:
+def margin(state: State, job: JobRecord) -> int:
     """Return how many steps pass while all ranks hear which one is the last."""
-    step_ns, alone = usual_step_ns(job), job.generation.doubtful and unsaved.has_folder(job)
+    step_ns = usual_step_ns(job)
+    alone = unsaved.has_folder(job) and doubtful_members(state, job)
     lead_ns = _ABSENT_LEAD_NS if alone else _LEAD_NS
     return 2 + (math.ceil(lead_ns / step_ns) if step_ns > 0 else 0)
 
 
-def too_far(job: JobRecord, wish: Planned, newest: int) -> bool:
+def too_far(state: State, job: JobRecord, wish: Planned, newest: int) -> bool:
     """Return whether a nearer step would do.
 
     The first steps of a generation are told late, at once, and look shorter than they were, so that
     a step chosen by them is far away.
     """
     assert wish.after_step is not None
-    return not wish.named and wish.after_step - newest > _FAR_MARGINS * margin(job)
+    return not wish.named and wish.after_step - newest > _FAR_MARGINS * margin(state, job)
 
 
 def is_reached(job: JobRecord, step: int) -> bool:

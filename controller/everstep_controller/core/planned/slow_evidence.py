@@ -80,7 +80,7 @@ def evidence_of(state: State, node: NodeRecord, job: JobRecord, part: SlowPart) 
     What is over for the moment, and kept open because it comes and goes, is no reason to begin.
     """
     doubted = ""
-    for held in findings_of(state.settings, node, _SLOW_OWNERS):
+    for held in findings_of(state.policy_of(node.name), node, _SLOW_OWNERS):
         if health.is_well_now(node, held):
             continue
         why_not = _untimely(held, job.slow, part) or shared_by(state, node, job, held)
@@ -93,7 +93,8 @@ def evidence_of(state: State, node: NodeRecord, job: JobRecord, part: SlowPart) 
 def is_evidence_open(state: State, node: NodeRecord, since_ns: int) -> bool:
     """Return whether something is open that makes a node slow, and began at a time or later."""
     return any(
-        held.since_ns >= since_ns for held in findings_of(state.settings, node, _SLOW_OWNERS)
+        held.since_ns >= since_ns
+        for held in findings_of(state.policy_of(node.name), node, _SLOW_OWNERS)
     )
 
 

@@ -110,11 +110,13 @@ def case_of(
     )
 
 
-def begin_swap(turn: Reconciliation, node: NodeRecord, why: str, found_ns: int) -> None:
+def begin_swap(
+    turn: Reconciliation, node: NodeRecord, why: str, condition: str, found_ns: int
+) -> None:
     """Drain a node: its jobs leave it at a step boundary. What is found began at ``found_ns``."""
-    budgets.record_isolation(turn)
+    budgets.record_isolation(turn, node)
     node.swap.evidence_since_ns, node.swap.begun_ns = found_ns, turn.now_ns
-    claims.drain(turn, node, AUTOMATION, why)
+    claims.drain(turn, node, claims.ClaimCause(AUTOMATION, why, condition))
 
 
 def is_swapped(node: NodeRecord) -> bool:
@@ -246,7 +248,7 @@ def _swap_slow_nodes(turn: Reconciliation, job: JobRecord) -> None:
         swap = decide_slow(part, case, _pair_test(node))
         told.append(swap.why)
         if swap.drain and node is not None:
-            begin_swap(turn, node, swap.why, found.since_ns)
+            begin_swap(turn, node, swap.why, SLOW_NODE.name, found.since_ns)
     plan = "; ".join(dict.fromkeys(told[:_TOLD_MAX]))
     if plan != job.slow.plan:
         job.slow.plan = plan
@@ -330,7 +332,7 @@ def _reconcile_foretold(turn: Reconciliation, job_ids: Set[str]) -> None:
 
 
 def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRecord]) -> None:
-    held = precursor_of(turn.state.settings, node)
+    held = precursor_of(turn.state.policy_of(node.name), node)
     if held is None:
         return
     if is_swapped(node):
@@ -339,7 +341,7 @@ def _swap_foretold_node(turn: Reconciliation, node: NodeRecord, jobs: list[JobRe
         swap = _decide_foretold(turn, node, jobs, held)
         plan = swap.why
         if swap.drain:
-            begin_swap(turn, node, swap.why, held.since_ns)
+            begin_swap(turn, node, swap.why, held.finding.condition, held.since_ns)
     if plan != node.swap.plan:
         node.swap.plan = plan
         turn.announce(node.name, "PrecursorPlanned", f"{node.name}: {plan}")
@@ -374,13 +376,13 @@ def _jobs_on(state: State, node: NodeRecord) -> list[JobRecord]:
 
 def reconcile_node(turn: Reconciliation, node: NodeRecord) -> None:
     """Note whether a node has a precursor; give it back when nothing shows why it was drained."""
-    found = precursor_of(turn.state.settings, node) is not None
+    found = precursor_of(turn.state.policy_of(node.name), node) is not None
     indexing.refresh(turn, node)
     if not found or not _jobs_on(turn.state, node):
         node.swap.plan = ""
     if not is_swapped(node):
         return
-    mode = turn.state.settings.mode_of(NODE_PRECURSOR.name, NODE_PRECURSOR.mode)
+    mode = turn.state.mode_of(node, NODE_PRECURSOR.name, NODE_PRECURSOR.mode)
     if found and mode is Mode.ENFORCE:
         return
     if why := _why_over(turn.state, node):

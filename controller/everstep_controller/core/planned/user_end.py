@@ -21,6 +21,7 @@ from everstep_controller.core.model.job import (
     PlannedKind,
 )
 from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import restarts
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -74,7 +75,7 @@ def reconcile_job(turn: Reconciliation, job: JobRecord) -> None:
         _end(turn, job, f"step {wish.after_step} was not saved in time")
 
 
-def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
+def choose_boundary(state: State, job: JobRecord, now_ns: int) -> Boundary:
     """Return after which step to end, of those that can be saved in the time that is left."""
     if job.state not in STEPPING:
         return Boundary(None, f"at once, because {_why_no_step(job)}")
@@ -83,7 +84,7 @@ def choose_boundary(job: JobRecord, now_ns: int) -> Boundary:
     left_ns = job.ending.by_ns - now_ns
     newest = -1 if job.lineage.last_step is None else job.lineage.last_step
     # All ranks hear of a step so far away in time; where every step is saved, none need to hear.
-    steps = [restarts.margin(job)] + ([1] if job.cadence.every == 1 else [])
+    steps = [restarts.margin(state, job)] + ([1] if job.cadence.every == 1 else [])
     needed_ns = [_needed_ns(job, count, now_ns) for count in steps]
     for count, needed in zip(steps, needed_ns, strict=True):
         if needed <= left_ns:
@@ -110,7 +111,7 @@ def _is_of_its_user(job: JobRecord, wish: Planned) -> bool:
 
 
 def _choose_last_step(turn: Reconciliation, job: JobRecord) -> None:
-    chosen = choose_boundary(job, turn.now_ns)
+    chosen = choose_boundary(turn.state, job, turn.now_ns)
     if chosen.after_step is None:
         _end(turn, job, chosen.sentence)
         return

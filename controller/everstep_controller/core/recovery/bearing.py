@@ -73,7 +73,7 @@ def counting(state: State, node: NodeRecord) -> Iterator[OpenFinding]:
     """Yield the findings about a node that nobody wants only observed."""
     for held in node.health.findings.values():
         finding = held.finding
-        mode = state.settings.mode_of(finding.condition, finding.mode)
+        mode = state.mode_of(node, finding.condition, finding.mode)
         if held.counts_against_node and mode is not Mode.OBSERVE:
             yield held
 

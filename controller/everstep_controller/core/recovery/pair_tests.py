@@ -82,7 +82,7 @@ def nominate(turn: Turn, node: NodeRecord, job: JobRecord, why: str) -> None:
 def is_rested(turn: Turn, node: NodeRecord) -> bool:
     """Return whether automation may test a node: it has not been lately, and nobody forbids it."""
     lately = node.pair.done_ns and turn.now_ns - node.pair.done_ns < REST_NS
-    mode = turn.state.settings.mode_of(PAIR_TEST_SLOW.name, PAIR_TEST_SLOW.mode)
+    mode = turn.state.mode_of(node, PAIR_TEST_SLOW.name, PAIR_TEST_SLOW.mode)
     return not lately and mode is not Mode.OBSERVE
 
 

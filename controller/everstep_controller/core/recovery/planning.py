@@ -470,7 +470,7 @@ def ask_again(turn: Reconciliation, job: JobRecord, members: list[str]) -> None:
     due = f"{TimerKind.RETRY}/{job.id}" not in turn.state.timers
     job.generation.asks = 1 if due else job.generation.asks + 1
     job.generation.members = Members(members)
-    job.generation.stopped, job.generation.doubtful = {}, {}
+    job.generation.stopped = {}
     if job.state is not JobState.WAITING_STATE:
         wait_for_state(turn, job, job.generation.unreachable)
     _note_asked(turn, job)

@@ -30,7 +30,7 @@ from everstep_controller.core.model.job import (
     PlannedKind,
 )
 from everstep_controller.core.model.snapshots import BranchPoint
-from everstep_controller.core.model.state import State, note_doubtful_member
+from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import agent_identity
 from everstep_controller.core.recovery import blame, placement, planning
 from everstep_controller.core.registry import Handlers
@@ -295,7 +295,6 @@ def _adopt(turn: Reconciliation, job: JobRecord, event: Reported[RestartedHere])
         own_restarts=left,
         renew=job.generation.renew,
     )
-    note_doubtful_member(job, turn.state.nodes[node])
     job.lineage.holders[node] = job.generation.number
     job.launchers[node].stale_generation = 0
     rebase(

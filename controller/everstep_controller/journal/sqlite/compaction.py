@@ -23,6 +23,7 @@ def compact(store: JournalStore, events_before_ns: int, announcements_before_ns:
             f"DELETE FROM {table} WHERE seq < (SELECT coalesce(min(seq), ?) FROM event)", (through,)
         )
     store.execute("DELETE FROM announcement WHERE at_ns < ?", (announcements_before_ns,))
+    store.execute("DELETE FROM about WHERE id < (SELECT min(id) FROM announcement)")
     thin_ledgers(store, announcements_before_ns)
     return deleted
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from everstep_controller.journal.port import DamagedJournalError
+from everstep_controller.journal.port import DamagedJournalError, JournalRefusedError
 
 # https://www.sqlite.org/fileformat2.html#the_write_ahead_log
 _HEADER, _FRAME = struct.Struct(">8I"), struct.Struct(">6I")
@@ -42,7 +42,7 @@ def verify_whole(db: sqlite3.Connection) -> None:
         raise DamagedJournalError(f"the file is damaged: {found:.200}")
 
 
-class ForeignLogError(Exception):
+class ForeignLogError(JournalRefusedError):
     """A log lies beside the journal that is another database's; the message says what to do."""
 
 

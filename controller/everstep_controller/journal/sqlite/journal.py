@@ -4,13 +4,19 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from everstep_controller.journal.port import JournalLockedError, JournalWriteError, LedgerRow
-from everstep_controller.journal.sqlite import compaction, ledger_history
+from everstep_controller.journal.port import (
+    DamagedJournalError,
+    JournalAccessError,
+    JournalLockedError,
+    JournalWriteError,
+    LedgerRow,
+)
+from everstep_controller.journal.sqlite import compaction, copying, ledger_history
 from everstep_controller.journal.sqlite.damage import verify_log
 from everstep_controller.journal.sqlite.store import JournalStore
 
@@ -123,6 +129,27 @@ class SqliteBackend:
     def open_writer(self) -> SqliteJournal:
         """See JournalBackend. Raises sqlite3.Error, OSError, SchemaError, DamagedJournalError."""
         return SqliteJournal(self.path)
+
+    @contextmanager
+    def errors(self) -> Iterator[None]:
+        """See JournalBackend."""
+        try:
+            yield
+        except (sqlite3.OperationalError, sqlite3.InterfaceError) as error:
+            raise JournalAccessError(str(error)) from error
+        except sqlite3.DatabaseError as error:
+            raise DamagedJournalError(str(error)) from error
+
+    def copy_problem(self, target: Path) -> str:
+        """See JournalBackend."""
+        return copying.copy_problem(self.path, target)
+
+    def copy_to(self, target: Path) -> int:
+        """See JournalBackend."""
+        copying.copy_file(self.path, target)
+        with closing(SqliteJournal(target, read_only=True)) as copy:
+            copy.verify(whole=True)
+            return copy.last()[0]
 
     def open_reader(self) -> SqliteJournal:
         """See JournalBackend. Raises sqlite3.Error, DamagedJournalError."""

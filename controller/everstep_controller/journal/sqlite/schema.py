@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Mapping
 
-from everstep_controller.journal.port import DamagedJournalError
+from everstep_controller.journal.port import DamagedJournalError, JournalRefusedError
 from everstep_controller.journal.sqlite.checksums import checksum
 
 _V2 = """
@@ -56,10 +56,16 @@ ALTER TABLE ledger ADD COLUMN checksum BLOB;
 UPDATE ledger SET checksum = checksum(job, at_ns, totals);
 """
 
+_V5 = """
+CREATE TABLE about (
+    id INTEGER PRIMARY KEY, about BLOB NOT NULL, checksum BLOB NOT NULL
+) STRICT;
+"""
+
 # The first format that is read: the events and the state of those before it had other fields.
 FIRST = 2
 # Append only: a migration that was released is never changed.
-MIGRATIONS: tuple[str, ...] = (_V2, _V3, _V4)
+MIGRATIONS: tuple[str, ...] = (_V2, _V3, _V4, _V5)
 _NEWEST = FIRST + len(MIGRATIONS) - 1
 
 # How a connection that may not migrate a file reads one without checksums.
@@ -75,9 +81,12 @@ _REJECTIONS: Mapping[int, str] = {
     2: "SELECT *, NULL AS alone, checksum(seq, error, NULL) AS checksum FROM main.rejection",
     3: "SELECT *, checksum(seq, error, alone) AS checksum FROM main.rejection",
 }
+# The last format without checksums; and how one is read that does not say what lines are about.
+_LAST_UNCHECKED = 3
+_NO_ABOUT = "SELECT 0 AS id, x'' AS about, x'' AS checksum WHERE FALSE"
 
 
-class SchemaError(Exception):
+class SchemaError(JournalRefusedError):
     """The file was written by a version of the controller whose journals this one cannot read."""
 
 
@@ -96,9 +105,11 @@ def migrate(db: sqlite3.Connection) -> None:
 def view_as_newest(db: sqlite3.Connection) -> None:
     """Have an older file look like the newest schema, for who replays it. Raises SchemaError."""
     version = _known_version(db)
-    if FIRST <= version < _NEWEST:
+    if FIRST <= version <= _LAST_UNCHECKED:
         for name, query in {**_UNCHECKED, "rejection": _REJECTIONS[version]}.items():
             db.execute(f"CREATE TEMP VIEW {name} AS {query}")
+    if FIRST <= version < _NEWEST:
+        db.execute(f"CREATE TEMP VIEW about AS {_NO_ABOUT}")
 
 
 def _known_version(db: sqlite3.Connection) -> int:

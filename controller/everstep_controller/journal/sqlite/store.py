@@ -5,6 +5,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ _CHECKED: Mapping[str, str] = {
     "rejection": "seq, error, alone",
     "snapshot": "seq, now_ns, version, state",
     "announcement": _LINE,
+    "about": "id, about",
     "mark": _MARK,
     "fact": "name, value",
     "ledger": "job, at_ns, totals",
@@ -166,6 +168,8 @@ class JournalStore:
         for one in announcements:
             row = (one.id, one.seq, one.at_ns, one.subject, one.reason, one.message)
             self._put("announcement", row)
+            if one.about:
+                self._put("about", (one.id, one.about))
 
     def reject(self, seq: int, error: str, left_out: Iterable[int] | None = None) -> None:
         """Mark an event that the core cannot take: folding leaves it out.
@@ -319,6 +323,21 @@ class JournalStore:
         # By number they are in the order of time, and no more than the limit are looked at.
         return [line for line in lines if line.at_ns >= since_ns or line.reason == _DAMAGED]
 
+    def first_announcement(self) -> int:
+        """Return the number of the oldest line that is kept; 0 for none."""
+        (first,) = self._db.execute("SELECT min(id) FROM announcement").fetchone()
+        return int(first or 0)
+
+    def announcements_after(self, number: int, limit: int) -> list[Announcement]:
+        """Return the lines after a number, oldest first, with what programs are told of them."""
+        line = ", ".join(f"announcement.{column}" for column in _LINE.split(", "))
+        rows = self._db.execute(
+            f"SELECT about, about.checksum, {line}, announcement.checksum FROM announcement "
+            "LEFT JOIN about USING (id) WHERE announcement.id > ? ORDER BY announcement.id LIMIT ?",
+            (number, limit),
+        ).fetchall()
+        return [_with_about(_line(tuple(row)), about, told) for about, told, *row in rows]
+
     def query(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """Run one reading statement and yield its rows (for ledger_history.py)."""
         yield from self._db.execute(statement, tuple(values))
@@ -351,6 +370,13 @@ def _unpacked(state: bytes) -> bytes:
 
 def _damaged(table: str, place: str) -> DamagedJournalError:
     return DamagedJournalError(f"{place} of its table '{table}' is not as it was written")
+
+
+def _with_about(line: Announcement, about: bytes | None, told: bytes | None) -> Announcement:
+    """Return a line with what programs are told of it, unless one of the two is damaged."""
+    if about is None or checksum(line.id, about) != told or line.reason == _DAMAGED:
+        return line
+    return replace(line, about=about)
 
 
 def _line(row: tuple[Any, ...]) -> Announcement:

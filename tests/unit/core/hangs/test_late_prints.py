@@ -7,8 +7,8 @@ import pytest
 
 from everstep_agent.jobs.standing.stand_still import StandStill
 from everstep_common.hangs.reports.verdict import HangClass
+from everstep_common.launcher_messages import RanksWatched
 from everstep_common.reports import RanksStandStill
-from everstep_common.trainer_messages import RanksWatched
 from everstep_controller.core import actions, events
 from unit.core.hangs.test_hang_decisions import ENFORCED
 from unit.core.hangs.test_response import seen

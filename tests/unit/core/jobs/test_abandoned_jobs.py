@@ -13,6 +13,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from unit.core.jobs.test_continuation import NextStory
 from unit.core.jobs.test_job_endings import STORAGE
+from unit.core.test_decisions import launcher_joined
 
 _BEGUN_AGAIN = "its launchers were gone when it was started"
 
@@ -25,17 +26,7 @@ class Left(NextStory):
         return events.Reported(
             self.origin(node),
             0,
-            reports.LauncherJoined(
-                uid=1,
-                token_sha256="t",
-                nodes_min=2,
-                nodes_max=2,
-                processes_per_node=1,
-                reform=False,
-                restarts_max=9,
-                free_port=1234,
-                storage=self.storage,
-            ),
+            launcher_joined(restarts_max=9, storage=self.storage),
             "j",
         )
 

@@ -15,6 +15,7 @@ from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_job_endings import STORAGE, LongStory
+from unit.core.test_decisions import launcher_joined
 
 MINUTE_S = 60
 
@@ -28,15 +29,12 @@ class NextStory(LongStory):
         joined = events.Reported(
             self.origin(node),
             0,
-            reports.LauncherJoined(
+            launcher_joined(
                 uid=uid,
                 token_sha256=token,
                 nodes_min=nodes,
                 nodes_max=nodes,
-                processes_per_node=1,
-                reform=False,
                 restarts_max=9,
-                free_port=1234,
                 storage=self.storage,
                 latest=self.latest,
                 fresh=fresh,

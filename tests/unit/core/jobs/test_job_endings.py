@@ -11,7 +11,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.snapshots import BranchPoint
-from unit.core.test_decisions import Story
+from unit.core.test_decisions import Story, launcher_joined
 
 STORAGE = Storage("/ckpt", every_steps=10)
 LATEST = StoredStep(4, 40, 2, "aa", 8)
@@ -27,15 +27,10 @@ class LongStory(Story):
         joined = events.Reported(
             self.origin(node),
             0,
-            reports.LauncherJoined(
+            launcher_joined(
                 uid=uid,
                 token_sha256=token,
-                nodes_min=2,
-                nodes_max=2,
-                processes_per_node=1,
-                reform=False,
                 restarts_max=9,
-                free_port=1234,
                 storage=self.storage,
                 latest=self.latest,
             ),

@@ -2,12 +2,12 @@
 
 import pytest
 
-from everstep_common import reports
 from everstep_common.job_ids import number_of_job
 from everstep_common.reports import JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from unit.core.jobs.test_continuation import NextStory
+from unit.core.test_decisions import launcher_joined
 
 
 class LateStory(NextStory):
@@ -18,18 +18,7 @@ class LateStory(NextStory):
             events.Reported(
                 self.origin(node),
                 0,
-                reports.LauncherJoined(
-                    uid=1,
-                    token_sha256="t",
-                    nodes_min=2,
-                    nodes_max=2,
-                    processes_per_node=1,
-                    reform=False,
-                    restarts_max=9,
-                    free_port=1234,
-                    running_generation=running,
-                    job_id=job_id,
-                ),
+                launcher_joined(restarts_max=9, running_generation=running, job_id=job_id),
                 "j",
             )
         )

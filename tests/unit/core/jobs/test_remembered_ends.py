@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from everstep_common import reports
 from everstep_common.reports import EndedJob, JobOnNode
 from everstep_controller.core import actions, events
 from everstep_controller.core.jobs.remembered_ends import news_of_ends
 from everstep_controller.core.model.job import JobRecord, JobState, Outcome
 from everstep_controller.core.model.snapshots import BranchPoint
-from unit.core.test_decisions import Story
+from unit.core.test_decisions import Story, launcher_joined
 
 
 class Restored(Story):
@@ -76,18 +75,7 @@ class Restored(Story):
         return self.tell(events.TimerDue("recovery"), after_s=31)
 
     def join_as(self, node: str, job_id: str, generation: int = 0) -> None:
-        joined = reports.LauncherJoined(
-            uid=1,
-            token_sha256="t",
-            nodes_min=2,
-            nodes_max=2,
-            processes_per_node=1,
-            reform=False,
-            restarts_max=2,
-            free_port=1234,
-            job_id=job_id,
-            running_generation=generation,
-        )
+        joined = launcher_joined(job_id=job_id, running_generation=generation)
         self.tell(events.Reported(self.origin(node), 0, joined, "j"))
 
 

@@ -9,6 +9,7 @@ from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.journal.codec import decode_event, decode_state, encode
 from unit.core.jobs.test_continuation import NextStory
 from unit.core.jobs.test_job_endings import STORAGE
+from unit.core.test_decisions import launcher_joined
 from unit.core.vault.test_persistence import Story
 from unit.core.vault.vault_story import stored
 
@@ -125,13 +126,9 @@ def test_a_controller_that_has_forgotten_a_running_job_hears_what_it_leaves_out(
     joined = events.Reported(
         story.origin("n0"),
         0,
-        reports.LauncherJoined(
-            uid=1,
-            token_sha256="t",
+        launcher_joined(
             nodes_min=1,
             nodes_max=1,
-            processes_per_node=1,
-            reform=False,
             restarts_max=9,
             free_port=1,
             running_generation=7,

@@ -10,6 +10,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.recovery.planning import _unstopped
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.jobs.test_continuation import NextStory
+from unit.core.test_decisions import launcher_joined
 
 _A = TypeVar("_A", actions.EndJob, actions.HoldLauncher, actions.RefuseLauncher)
 
@@ -149,17 +150,7 @@ def test_one_that_comes_back_by_its_id_is_of_the_job_that_waits() -> None:
     again = events.Reported(
         story.origin("n2"),
         story.now_ns,
-        reports.LauncherJoined(
-            uid=1,
-            token_sha256="t",
-            nodes_min=2,
-            nodes_max=2,
-            processes_per_node=1,
-            reform=False,
-            restarts_max=9,
-            free_port=1,
-            job_id=held.job_id,
-        ),
+        launcher_joined(restarts_max=9, free_port=1, job_id=held.job_id),
         "j",
     )
     (told,) = _of(actions.HoldLauncher, story.tell(again), "n2")

@@ -219,7 +219,7 @@ def test_every_view_of_the_job_says_it() -> None:
     assert unsaved.steps_at_risk(story.job) == 70
     (line,) = fleet_messages.job_detail(state, story.job, story.now_ns).findings
     assert (line.node, line.condition) == ("controller", "StepsUnsaved")
-    assert any("now costs 70 steps" in more for more in _more(state, story.job))
+    assert any("now costs 70 steps" in more for more in _more(state, story.job, story.now_ns))
 
 
 def test_an_operator_reads_what_a_drain_costs_while_steps_are_not_saved() -> None:

@@ -1,19 +1,20 @@
 """What schedulers are asked, and not asked, as claims, others and failures come and go."""
 
+import json
+
 import pytest
 
 from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import PLANNED_WORK
+from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.model.isolation import Hold, IsolationResult, SeenHold
 from everstep_controller.core.model.node import AUTOMATION, OPERATOR, SCHEDULER
 from everstep_controller.core.nodes.claims import why_ineligible
-from everstep_controller.core.nodes.isolation import (
-    FAILURES_MAX,
-    driver_findings,
-    isolation_sentences,
-)
+from everstep_controller.core.nodes.isolation import FAILURES_MAX
+from everstep_controller.core.nodes.isolation_view import driver_findings, isolation_sentences
+from everstep_controller.journal.codec import decode_state, encode
 from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory
 from unit.core.test_decisions import S
 
@@ -397,3 +398,44 @@ def test_a_driver_that_is_not_configured_any_more_keeps_no_claim() -> None:
     assert story.core.state.drivers == {}
     story.tell(events.DriverReported(driver=DRIVER, read=True))
     assert story.core.state.drivers == {}
+
+
+# --- what else a driver is told of a hold --------------------------------------------------------
+
+
+def test_a_hold_names_the_condition_for_which_automation_claimed_the_node() -> None:
+    story = SchedulerStory()
+    story.operator("n0", "isolate")
+    story.find("n0")
+    story.answer()
+    assert [one.condition for one in story.scheduler.applied] == ["", "XidFatal"]
+    assert not any(one.dead for one in story.scheduler.applied)
+
+
+def test_a_node_that_is_lost_is_withheld_as_dead_until_it_is_back() -> None:
+    story = SchedulerStory(nodes=5)
+    story.lose("n0")
+    story.answer()
+    assert [(one.dead, one.condition) for one in story.scheduler.applied] == [(True, "")]
+    story.connect("n0")
+    story.answer()
+    asked = [(one.withheld, one.dead) for one in story.scheduler.applied]
+    assert asked == [(True, True), (True, False), (False, False)]
+
+
+def test_holds_that_a_version_without_conditions_made_are_not_asked_for_again() -> None:
+    story = SchedulerStory(nodes=5)
+    story.find("n0")
+    story.lose("n1")
+    story.answer()
+    asked = len(story.scheduler.applied)
+    older = json.loads(encode(story.core.state))
+    for node in older["nodes"].values():
+        for claim in node["isolation"]["claims"]:
+            del claim["condition"]
+    for known in older["drivers"][DRIVER]["nodes"].values():
+        del known["answered"]
+    story.core = Core(decode_state(json.dumps(older).encode()))
+    story.tell(events.ControllerStarted("0.2.0"))
+    story.answer()
+    assert (len(story.scheduler.applied), story.held()) == (asked, {"n0": True, "n1": True})

@@ -258,4 +258,4 @@ def test_an_older_snapshot_is_read() -> None:
         for held in node["health"]["findings"].values():
             held.pop("first_evidence", None)
     older = decode_state(json.dumps(snapshot).encode())
-    assert precursor_of(older.settings, older.nodes["n1"]) is not None
+    assert precursor_of(older.policy_of("n1"), older.nodes["n1"]) is not None

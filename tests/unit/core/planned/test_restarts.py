@@ -14,7 +14,7 @@ from everstep_controller.core.model.snapshots import BranchPoint
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.chosen_settings import SPARES_UNCHECKED
-from unit.core.test_decisions import S, Story, kinds
+from unit.core.test_decisions import S, Story, kinds, launcher_joined
 
 SETTINGS = Settings(mode=Mode.ENFORCE)
 
@@ -35,15 +35,8 @@ class PlannedStory(Story):
             events.Reported(
                 self.origin(node),
                 0,
-                reports.LauncherJoined(
-                    uid=uid,
-                    token_sha256=token,
-                    nodes_min=1,
-                    nodes_max=2,
-                    processes_per_node=1,
-                    reform=self.reform,
-                    restarts_max=9,
-                    free_port=1234,
+                launcher_joined(
+                    uid=uid, token_sha256=token, nodes_min=1, reform=self.reform, restarts_max=9
                 ),
                 "j",
             )

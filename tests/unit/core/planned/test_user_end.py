@@ -10,6 +10,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState, PlannedKind
 from everstep_controller.core.model.snapshots import Cadence
+from everstep_controller.core.model.state import State
 from everstep_controller.core.planned import forecast, restarts
 from everstep_controller.core.planned.user_end import choose_boundary
 from everstep_controller.core.vault.directives import JobSnapshots
@@ -62,7 +63,7 @@ def test_it_ends_at_the_next_boundary_that_all_ranks_can_hear_of() -> None:
     story = training()
     assert actions.StopGeneration not in kinds(story.ask())
     last = story.last_step()
-    assert last == 10 + restarts.margin(story.job)
+    assert last == 10 + restarts.margin(story.core.state, story.job)
     assert story.held_after() == last
     assert actions.StopGeneration in kinds(story.recoverable(last))
     assert ends(story) == (
@@ -166,7 +167,7 @@ def test_why_no_step_is_waited_for_is_true_of_a_job_that_trains_and_tells_none(
 ) -> None:
     job = training().job
     job.state = state
-    assert choose_boundary(job, 0) == (None, f"at once, because {why}")
+    assert choose_boundary(State(), job, 0) == (None, f"at once, because {why}")
 
 
 def test_a_restart_that_was_planned_gives_way_to_the_end() -> None:

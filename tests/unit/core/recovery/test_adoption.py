@@ -13,7 +13,7 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.snapshots import BranchPoint
-from unit.core.test_decisions import S, Story
+from unit.core.test_decisions import S, Story, launcher_joined
 
 BOOM = "ValueError: boom"
 
@@ -43,16 +43,7 @@ class Away(Story):
             events.Reported(
                 self.origin(node),
                 0,
-                reports.LauncherJoined(
-                    uid=1,
-                    token_sha256="t",
-                    nodes_min=1,
-                    nodes_max=1,
-                    processes_per_node=2,
-                    reform=False,
-                    restarts_max=5,
-                    free_port=1234,
-                ),
+                launcher_joined(nodes_min=1, nodes_max=1, processes_per_node=2, restarts_max=5),
                 "j",
             )
         )
@@ -357,16 +348,8 @@ class Rebuilt(Story):
 
     def begin(self, node: str, job_id: str = "", nodes_min: int = 2) -> None:
         """Have a launcher join that says which job it is of, if it knows."""
-        joined = reports.LauncherJoined(
-            uid=1,
-            token_sha256="t",
-            nodes_min=nodes_min,
-            nodes_max=2,
-            processes_per_node=2,
-            reform=False,
-            restarts_max=5,
-            free_port=1234,
-            job_id=job_id,
+        joined = launcher_joined(
+            nodes_min=nodes_min, processes_per_node=2, restarts_max=5, job_id=job_id
         )
         self.tell(events.Reported(self.origin(node), 0, joined, "j"))
 
@@ -462,15 +445,10 @@ class OwnRestart(Story):
         self.connect(node, jobs=(seen,))
 
     def begin(self, node: str, job_id: str = "", running: int = 0) -> None:
-        joined = reports.LauncherJoined(
-            uid=1,
-            token_sha256="t",
+        joined = launcher_joined(
             nodes_min=1,
             nodes_max=1,
-            processes_per_node=1,
-            reform=False,
             restarts_max=5,
-            free_port=1234,
             job_id=job_id,
             lineage_id=job_id,
             running_generation=running,

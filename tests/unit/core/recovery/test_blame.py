@@ -11,7 +11,7 @@ from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal import codec
-from unit.core.test_decisions import XID, S, Story, kinds
+from unit.core.test_decisions import XID, S, Story, kinds, launcher_joined
 
 BAD_BATCH = "ValueError: bad batch 17"
 WEAR = replace(
@@ -266,16 +266,7 @@ def test_a_finding_that_is_only_told_is_no_evidence() -> None:
 
 def test_a_finding_does_not_have_the_same_death_tried_for_ever_on_the_only_node() -> None:
     story = Incidents(settings=Settings(mode=Mode.ADVISE))
-    alone = reports.LauncherJoined(
-        uid=1,
-        token_sha256="t",
-        nodes_min=1,
-        nodes_max=1,
-        processes_per_node=1,
-        reform=False,
-        restarts_max=3,
-        free_port=1,
-    )
+    alone = launcher_joined(nodes_min=1, nodes_max=1, restarts_max=3, free_port=1)
     story.find("n0", WEAR)
     story.tell(events.Reported(story.origin("n0"), 0, alone, "j"))
     story.choose(None)

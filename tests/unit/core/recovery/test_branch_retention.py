@@ -115,6 +115,7 @@ def test_a_day_of_hourly_faults_ends_with_the_cost_and_memory_that_it_began_with
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_a_month_of_hourly_faults_ends_with_the_cost_and_memory_that_it_began_with() -> None:
     story = _old_job()
     cost, size = _hours(story, 500, 500 + 1030)

@@ -16,7 +16,7 @@ from everstep_controller.core.model.timers import TimerKind
 from everstep_controller.core.recovery.planning import candidates
 from unit.core.chosen_settings import STALLS_IGNORED
 from unit.core.jobs.test_interrupted_end import from_every_prefix
-from unit.core.test_decisions import S, Story
+from unit.core.test_decisions import S, Story, launcher_joined
 
 # Here ranks may be late for hours.
 SETTINGS = STALLS_IGNORED
@@ -319,16 +319,7 @@ def test_a_job_of_one_node_moves_to_the_spare(deaf: type) -> None:
             events.Reported(
                 story.origin(node),
                 0,
-                reports.LauncherJoined(
-                    uid=1,
-                    token_sha256="t",
-                    nodes_min=1,
-                    nodes_max=1,
-                    processes_per_node=1,
-                    reform=False,
-                    restarts_max=2,
-                    free_port=1234,
-                ),
+                launcher_joined(nodes_min=1, nodes_max=1),
                 "j",
             )
         )

@@ -8,22 +8,13 @@ from everstep_common import reports
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.turn import TimerKind
-from unit.core.test_decisions import S, Story
+from unit.core.test_decisions import S, Story, launcher_joined
 
 _NODES = [f"n{number}" for number in range(200)]
 
 
 def _join(story: Story, node: str, *, least: int, most: int) -> Sequence[actions.Action]:
-    report = reports.LauncherJoined(
-        uid=1,
-        token_sha256="t",
-        nodes_min=least,
-        nodes_max=most,
-        processes_per_node=1,
-        reform=False,
-        restarts_max=2,
-        free_port=1234,
-    )
+    report = launcher_joined(nodes_min=least, nodes_max=most)
     return story.tell(events.Reported(story.origin(node), 0, report, "j"))
 
 

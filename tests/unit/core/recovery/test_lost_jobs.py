@@ -11,7 +11,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes.agent_identity import HelloDecision, judge_hello
-from unit.core.test_decisions import S, Story
+from unit.core.test_decisions import S, Story, launcher_joined
 
 LOST = JobOnNode("j", 1, True, 1, job_id="j-4", lineage_id="j-4", world_size=1)
 # Its launcher waits there, and the agent has seen nothing of it run.
@@ -29,15 +29,10 @@ class Old(Story):
         return self.core.state.newest("j")
 
     def begin(self, node: str, job_id: str = "", running: int = 0) -> list[actions.Action]:
-        joined = reports.LauncherJoined(
-            uid=1,
-            token_sha256="t",
+        joined = launcher_joined(
             nodes_min=1,
             nodes_max=1,
-            processes_per_node=1,
-            reform=False,
             restarts_max=5,
-            free_port=1234,
             job_id=job_id,
             lineage_id=job_id,
             running_generation=running,

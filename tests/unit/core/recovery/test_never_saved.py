@@ -8,7 +8,7 @@ from everstep_common import reports
 from everstep_common.reports import JobOnNode, RanksWithoutSnapshot, Storage
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
-from unit.core.test_decisions import Story
+from unit.core.test_decisions import Story, launcher_joined
 
 JOB, GENERATION, WORLD = "j-4", 3, 4
 # What the agent of a node says that has two of four ranks.
@@ -42,15 +42,9 @@ class Rebuilt(Story):
         """Have launchers say whose they are; return what the last one leads to."""
         done: list[actions.Action] = []
         for node in nodes or ("n0", "n1"):
-            joined = reports.LauncherJoined(
-                uid=1,
-                token_sha256="t",
-                nodes_min=2,
-                nodes_max=2,
+            joined = launcher_joined(
                 processes_per_node=2,
-                reform=False,
                 restarts_max=5,
-                free_port=1234,
                 running_generation=GENERATION,
                 job_id=JOB,
                 storage=self.storage,

@@ -12,7 +12,7 @@ from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.recovery.placement import Candidate, Placement, place_nodes
-from unit.core.test_decisions import Story
+from unit.core.test_decisions import Story, launcher_joined
 
 _NODES = ("n0", "n1", "n2", "n3")
 
@@ -76,15 +76,12 @@ class _Story(Story):
             events.Reported(
                 self.origin(node),
                 0,
-                reports.LauncherJoined(
+                launcher_joined(
                     uid=uid,
                     token_sha256=token,
-                    nodes_min=2,
                     nodes_max=4,
-                    processes_per_node=1,
                     reform=True,
                     restarts_max=9,
-                    free_port=1234,
                     replica_nodes=2,
                     program=program,
                 ),

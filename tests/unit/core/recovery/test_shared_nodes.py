@@ -10,7 +10,7 @@ from everstep_common.reports import Accelerator, Inventory, Phase
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.settings import Settings
-from unit.core.test_decisions import Story
+from unit.core.test_decisions import Story, launcher_joined
 from unit.core.test_marks import Looking
 
 GPU = Accelerator(
@@ -33,15 +33,8 @@ class Shared(Story):
 
     def start(self, job: str, *nodes: str, ranks: int = 8, most: int = 2, uid: int = 1) -> None:
         for node in nodes:
-            launcher = reports.LauncherJoined(
-                uid=uid,
-                token_sha256="t",
-                nodes_min=2,
-                nodes_max=most,
-                processes_per_node=ranks,
-                reform=False,
-                restarts_max=9,
-                free_port=1,
+            launcher = launcher_joined(
+                uid=uid, nodes_max=most, processes_per_node=ranks, restarts_max=9, free_port=1
             )
             self.tell(events.Reported(self.origin(node), 0, launcher, job))
 

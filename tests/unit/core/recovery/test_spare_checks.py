@@ -15,7 +15,7 @@ from everstep_controller.core.recovery.planning import candidates
 from everstep_controller.journal import codec
 from unit.core.chosen_settings import SPARES_UNCHECKED
 from unit.core.jobs.test_interrupted_end import Recorded, from_every_prefix
-from unit.core.test_decisions import S, Story
+from unit.core.test_decisions import S, Story, launcher_joined
 
 EVERY_S = 600
 SETTINGS = Settings(mode=Mode.ENFORCE, spare_check_interval_ns=EVERY_S * S)
@@ -207,16 +207,7 @@ def test_a_check_touches_nothing_that_runs_on_the_node() -> None:
         events.Reported(
             story.origin("n2"),
             0,
-            reports.LauncherJoined(
-                uid=1,
-                token_sha256="t",
-                nodes_min=1,
-                nodes_max=1,
-                processes_per_node=1,
-                reform=False,
-                restarts_max=3,
-                free_port=5,
-            ),
+            launcher_joined(nodes_min=1, nodes_max=1, restarts_max=3, free_port=5),
             "other",
         )
     )

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 
 # A controller that lives decides within this time whether a failure was the job's last.
 _VERDICT_S = 10.0

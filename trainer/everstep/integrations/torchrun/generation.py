@@ -7,14 +7,8 @@ from typing import Protocol
 from everstep.launch.free_port import FreePort
 from everstep.launch.processes.rank_failure import RankEnd, RankFailure
 from everstep_common.clock import boot_ns
-from everstep_common.trainer_messages import (
-    GenerationFinished,
-    GenerationStopped,
-    RankExited,
-    RankProcess,
-    Start,
-    Started,
-)
+from everstep_common.launcher_messages import RankProcess, Start, Started
+from everstep_common.reports import GenerationFinished, GenerationStopped, RankExited
 
 # Exit codes of ranks that torchrun ended because another one had failed.
 _OF_TORCHRUN = (-signal.SIGTERM, -signal.SIGKILL)

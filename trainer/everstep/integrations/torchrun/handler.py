@@ -29,7 +29,7 @@ from everstep.integrations.torchrun.settings import TorchrunSettings, settings, 
 from everstep.launch.inspection.rank_files import RankFiles, no_folder
 from everstep.launch.memcpy_tuning import memcpy_variables
 from everstep.launch.rank_environment import JobAccess, job_environment
-from everstep_common.trainer_messages import Start
+from everstep_common.launcher_messages import Start
 
 BACKEND = "everstep"
 # torchrun's own agents say little to each other; what takes longer is a node that has gone.

@@ -17,17 +17,9 @@ from everstep.launch.link import LaunchLink
 from everstep.launch.processes.rank_failure import RankEnd
 from everstep.launch.selector_loop import call_ready
 from everstep.launch.wait_messages import WaitMessages
-from everstep_common.trainer_messages import (
-    End,
-    Join,
-    Joined,
-    LauncherLeft,
-    Notice,
-    Refused,
-    RefusedForNow,
-    Start,
-    Stop,
-)
+from everstep_common.launcher_messages import End, Join, Joined, Notice, Start, Stop
+from everstep_common.rank_messages import Refused, RefusedForNow
+from everstep_common.reports import LauncherLeft
 from everstep_common.version import TRAINER_PROTOCOL, VERSION
 
 # An interpreter takes longer to start than this, so no rank ends before it was seen.

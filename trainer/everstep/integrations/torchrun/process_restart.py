@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from everstep.launch.free_port import FreePort
 from everstep_common.frames import Channel
-from everstep_common.trainer_messages import TO_LAUNCHER, End
+from everstep_common.launcher_messages import TO_LAUNCHER, End
 
 _KEPT = "EVERSTEP_TORCHRUN_KEPT"
 # An agent that lives hangs up at once when it has heard that the other side does.

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from everstep_common.mount_points import MountTables
+from everstep_common.reports import Storage
 from everstep_common.storage_environment import credentials
-from everstep_common.trainer_messages import Storage
 
 # Ten minutes of work is what losing all nodes at once may cost, where nobody says otherwise.
 _PERSIST_S = 600.0

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from everstep.launch.inspection.question import Answer
 from everstep_common.codec import json_text
+from everstep_common.launcher_messages import INSPECTED_MAX, Inspected
 from everstep_common.reports.nodes import RANK_REPORT_TEXT_MAX
-from everstep_common.trainer_messages import Inspected
-from everstep_common.trainer_messages.launcher import INSPECTED_MAX
 
 
 def inspected(look: int, answers: Sequence[Answer]) -> Iterator[Inspected]:

@@ -12,7 +12,7 @@ from everstep.launch.inspection.frontier_judge import FrontierJudge, NoProgressV
 from everstep.launch.inspection.rank_pages import THE_END, RankFacts, RankPages
 from everstep.launch.inspection.sources.gil_wait import UNHEARD_NS, GilWaits
 from everstep_common.clock import boot_ns
-from everstep_common.trainer_messages import RanksWatched
+from everstep_common.launcher_messages import RanksWatched
 
 _INTERVAL_NS = 10**9
 _TOLD_EVERY_NS = 5 * 10**9

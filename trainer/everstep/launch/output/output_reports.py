@@ -4,8 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from everstep_common.failures.tracebacks import uncoloured
-from everstep_common.trainer_messages import OutputSeen
-from everstep_common.trainer_messages.launcher import OUTPUT_LINE_MAX, OUTPUT_LINES_MAX
+from everstep_common.launcher_messages import OUTPUT_LINE_MAX, OUTPUT_LINES_MAX, OutputSeen
 
 # Lines of a second go together.
 _INTERVAL_S = 1.0

@@ -14,7 +14,8 @@ from everstep_common.failures.classification import (
     side,
 )
 from everstep_common.failures.tracebacks import plain
-from everstep_common.trainer_messages import End, RankExited
+from everstep_common.launcher_messages import End
+from everstep_common.reports import RankExited
 
 # What a signal ends so long after an exception, it ends at the interpreter's end: torch's process
 # groups are taken down then. After that the process has lived through it.

@@ -10,7 +10,8 @@ from everstep.launch.standby.candidate import Candidate, Taken, WarmUp
 from everstep.launch.standby.known_imports import KnownImports
 from everstep.launch.standby.python_command import python_command
 from everstep.launch.standby.schedules import MemorySchedule, is_news
-from everstep_common.trainer_messages import Preload, Standbys
+from everstep_common.preload import Preload
+from everstep_common.reports import Standbys
 
 _GIB = 1024**3
 

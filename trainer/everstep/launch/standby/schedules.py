@@ -1,6 +1,6 @@
 """Schedules of standbys: when to make them, and when to measure their memory. Pure."""
 
-from everstep_common.trainer_messages import Standbys
+from everstep_common.reports import Standbys
 
 # A launcher that has nothing to do for so long waits for something.
 _IDLE_S = 1.0

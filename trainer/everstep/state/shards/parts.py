@@ -1,12 +1,18 @@
-"""Parts of arrays that this process has: who has the same bytes, and under which name each goes."""
+"""Parts of arrays that this process has: who has the same bytes and saves which.
 
-from collections.abc import Collection
+Each goes under a name of its own.
+"""
+
+import heapq
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from everstep.copy_engine.views import ShardView
 from everstep.state.shards.regions import Region, whole
-from everstep.state.shards.shares import given_to_others
 from everstep_common.shard_names import private_name
+
+# More shares make a step need more ranks' copies; sixteen make the copy short enough.
+SHARES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,3 +120,27 @@ def _others(members: list[Part]) -> Collection[str]:
         return ()
     sizes = {part.path: part.size_bytes for part in members}
     return given_to_others(sizes, replicas.index, replicas.count)
+
+
+def shares_of(replicas: int) -> int:
+    """Return into how many shares the state of so many equal ranks is cut."""
+    return max(1, min(replicas, SHARES_MAX))
+
+
+def assign(sizes: Sequence[int], shares: int) -> tuple[int, ...]:
+    """Return the share of each tensor, of about equal bytes; every rank computes the same."""
+    loads = [(0, share) for share in range(shares)]
+    chosen = [0] * len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda index: (-sizes[index], index)):
+        load, share = loads[0]
+        chosen[index] = share
+        heapq.heapreplace(loads, (load + sizes[index], share))
+    return tuple(chosen)
+
+
+def given_to_others(sizes: Mapping[str, int], index: int, replicas: int) -> frozenset[str]:
+    """Return what of equal tensors, by their names, other ranks than the ``index``-th save."""
+    names, shares = sorted(sizes), shares_of(replicas)
+    chosen = assign([sizes[name] for name in names], shares)
+    own = index % shares
+    return frozenset(name for name, share in zip(names, chosen, strict=True) if share != own)

@@ -11,6 +11,8 @@ from everstep_common.judging.findings import Finding, FindingKey, Severity, Sugg
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
 
 EVIDENCE_CHARS = 300
+# A group of a site's pattern may take a whole line.
+_COMPONENT_CHARS = 200
 # An image file that somebody mounted (a container's, a user's), and no disk of the node.
 _IMAGE = re.compile(r"loop\d")
 _SEVERITIES, _ACTIONS = list(Severity), list(SuggestedAction)
@@ -75,7 +77,8 @@ class LineRule:
         words = {name: text or "" for name, text in match.groupdict().items()}
         if "pci" in words:
             words["pci"] = pci_address(words["pci"])
-        key = FindingKey(self.component.format(**words), self.condition)
+        component = self.component.format(**words)[:_COMPONENT_CHARS]
+        key = FindingKey(component, self.condition)
         evidence = line.text[:EVIDENCE_CHARS]
         if self.ends:
             return Healthy(key, evidence)

@@ -9,6 +9,7 @@ from string import Formatter
 from typing import Any
 
 from everstep_agent.detectors.kernel.rules.line import KernelLine
+from everstep_agent.detectors.kernel.rules.pattern_cost import WAYS_MAX, ways_to_match
 from everstep_agent.detectors.kernel.rules.rule import LineRule, LineRules
 from everstep_agent.detectors.kernel.rules.rule_table import (
     COMMON_WORDS,
@@ -66,6 +67,8 @@ _RULE_NAME = re.compile(r"[a-z][a-z0-9-]{2,63}")
 _COMPONENT = re.compile(r"[a-z_]{1,32}/\S{1,128}")
 # The search for a shorter one finds half of all lines, and each of these costs a pattern.
 _NEEDLE_CHARS_MIN = 2
+# Of minutes a year, and of readings more than anybody waits for.
+_NUMBER_MAX = 525_600
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def check_table(document: Document, taken: Taken) -> list[Mistake]:
 
 def play(document: Document, before: LineRules | None = None) -> Iterator[Mistake]:
     """Yield which examples of a table without other mistakes it does not keep."""
-    own = read_table(document).rules
+    own = LineRules(read_table(document).rules)
     asked = LineRules([*(before or ()), *own])
     rows = document.get("rules", [])
     for place, (rule, row) in enumerate(zip(own, rows, strict=True)):
@@ -113,7 +116,7 @@ def play(document: Document, before: LineRules | None = None) -> Iterator[Mistak
             if said:
                 yield Mistake(place, f"example {number}: {said}: {example.line}")
         for number, line in enumerate(harmless(row), 1):
-            answer = LineRules(own).answer(KernelLine(line))
+            answer = own.answer(KernelLine(line))
             if answer is not None:
                 yield Mistake(
                     place, f"harmless {number}: the rule {answer[0].name} knows it: {line}"
@@ -171,7 +174,8 @@ def _unlike(kind: object, value: object) -> str:
     if kind is str:
         return "" if isinstance(value, str) and value.strip() else "a string"
     if kind is int:
-        return "" if type(value) is int and value > 0 else "a whole number above 0"
+        fine = type(value) is int and 0 < value <= _NUMBER_MAX
+        return "" if fine else f"a whole number from 1 to {_NUMBER_MAX}"
     names = {bool: "true or false", dict: "a table", list: "a list of tables, [[rules]]"}
     assert isinstance(kind, type)
     return "" if isinstance(value, kind) else names[kind]
@@ -238,7 +242,7 @@ def _names(row: Document, conditions: Mapping[str, Any], taken: Collection[str])
     name, condition, needle = (row.get(key) for key in ("name", "condition", "needle"))
     if isinstance(name, str) and not _RULE_NAME.fullmatch(name):
         yield "name: expected words like pdu-lost-phase, of small letters, digits and hyphens"
-    if name in taken:
+    if isinstance(name, str) and name in taken:
         yield f"name: there is a rule {name!r} already"
     if isinstance(condition, str) and condition not in conditions:
         near = difflib.get_close_matches(condition, conditions, n=1)
@@ -250,13 +254,20 @@ def _names(row: Document, conditions: Mapping[str, Any], taken: Collection[str])
 
 def _pattern(row: Document, words: Mapping[str, str]) -> Iterator[str]:
     try:
-        groups = set(re.compile(expanded(row["pattern"], words)).groupindex)
+        expression = expanded(row["pattern"], words)
+        groups = set(re.compile(expression).groupindex)
+        ways = ways_to_match(expression)
     except KeyError as error:
         yield f"pattern: no word {error.args[0]!r} under [words]"
         return
     except (re.error, RecursionError, OverflowError) as error:
         yield f"pattern: no regular expression of Python: {error}"
         return
+    if ways > WAYS_MAX:
+        yield (
+            "pattern: one line could keep the agent busy for ever, so many are the ways to try it; "
+            "bound what repeats, as .{0,80} or [^:]{1,40}:, and repeat nothing that repeats itself"
+        )
     for key in FINDING_KEYS[:2]:
         if isinstance(row.get(key), str):
             yield from _placeholders(key, row[key], groups)

@@ -1,10 +1,10 @@
 """Nodes, jobs, findings and incidents of the core as messages of the admin API."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
-from everstep_common.judging.findings import Severity
-from everstep_common.reports import Accelerator, Disk, Interface, KernelMessage
+from everstep_common.judging.findings import Finding, Mode, Severity
+from everstep_common.reports import Accelerator, KernelMessage
 from everstep_controller.core.accounting.ledger import (
     Effectiveness,
     effectiveness,
@@ -12,7 +12,6 @@ from everstep_controller.core.accounting.ledger import (
 from everstep_controller.core.fleet.incidents import failures_of_job, incidents_of_job
 from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.jobs.restore_point import undecided_step
-from everstep_controller.core.model.agents import RefusedAgent
 from everstep_controller.core.model.incident import Death, Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, OpenFinding
@@ -24,14 +23,28 @@ from everstep_controller.core.planned.forecast import window_sentences
 from everstep_controller.core.planned.slow_evidence import SlowEvidence, evidence_of
 from everstep_controller.core.planned.swaps import slow_parts, swap_plan
 from everstep_controller.core.recovery.planning import candidates
-from everstep_controller.journal.port import Announcement
 from everstep_controller.telemetry.clock_map import ClockEstimate
 from everstep_controller.telemetry.kernel_messages import kernel_line
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 # A job of thousands of nodes may have the same finding on each: these tell what it is.
 _FINDINGS_MAX = 100
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
+# Fields of an incident that only those of jobs have.
+_NOT_OF_A_JOB = dict.fromkeys(
+    (
+        "plan",
+        "step_before",
+        "step_restored",
+        "has_restored",
+        "costs",
+        "verdict",
+        "deaths",
+        "left_behind",
+        "step_resumed",
+    )
+)
 
 
 def troubling(node: NodeRecord) -> list[OpenFinding]:
@@ -40,40 +53,26 @@ def troubling(node: NodeRecord) -> list[OpenFinding]:
     return [one for one in held if one.finding.severity is not Severity.INFO]
 
 
-def node_summary(node: NodeRecord, jobs: Iterable[str], maintenance: str) -> admin_pb2.NodeSummary:
+def node_summary(
+    node: NodeRecord, jobs: Iterable[str], maintenance: str, groups: Iterable[str] = ()
+) -> admin_pb2.NodeSummary:
     """Return a node in a line; ``maintenance`` says which window it has, if any."""
-    return admin_pb2.NodeSummary(
+    return answer(
+        admin_pb2.NodeSummary,
+        node,
+        node.liveness,
+        node.spec,
+        node.spec.inventory,
         node=node.name,
-        state=node.state.value,
-        claims=[
-            admin_pb2.Claim(
-                owner=claim.owner,
-                reason=claim.reason,
-                since_ns=claim.since_ns,
-                draining=claim.draining,
-            )
-            for claim in node.isolation.claims
-        ],
-        connected=node.liveness.connected,
+        claims=[answer(admin_pb2.Claim, claim) for claim in node.isolation.claims],
         jobs=jobs,
         findings=len(troubling(node)),
-        cpu_count=node.spec.inventory.cpu_count,
-        memory_bytes=node.spec.inventory.memory_bytes,
         accelerators=_accelerators(node),
-        reason=node.reason,
-        since_ns=node.since_ns,
         maintenance=maintenance,
         no_spare=claims.no_spare(node),
         doubt=node.liveness.silence.doubt,
         doubted_ns=node.liveness.silence.doubted_ns if node.doubtful else 0,
-        domain=node.spec.domain,
-    )
-
-
-def refused_agent(refused: RefusedAgent) -> admin_pb2.RefusedAgent:
-    """Return an agent that is not let in."""
-    return admin_pb2.RefusedAgent(
-        node=refused.node, reason=refused.reason, since_ns=refused.since_ns
+        groups=groups,
     )
 
 
@@ -87,27 +86,29 @@ def node_detail(
     node: NodeRecord,
     clock: ClockEstimate | None,
     kernel: Iterable[KernelMessage],
+    schedulers: Iterable[admin_pb2.SchedulerView] = (),
 ) -> admin_pb2.NodeDetail:
-    """Return everything known of a node."""
+    """Return everything known of a node; ``schedulers``: as each of them has it."""
     inventory, held = node.spec.inventory, worst_first(node.health.findings.values())
-    return admin_pb2.NodeDetail(
+    return answer(
+        admin_pb2.NodeDetail,
+        node.spec,
+        inventory,
         summary=node_summary(
-            node, _jobs_there(state, node), window_sentences(state).get(node.name, "")
+            node,
+            _jobs_there(state, node),
+            window_sentences(state).get(node.name, ""),
+            state.index.groups_of(node.name),
         ),
-        agent_version=node.spec.agent_version,
-        boot_id=node.spec.boot_id,
-        domain=node.spec.domain,
-        kernel=inventory.kernel,
-        cpu_model=inventory.cpu_model,
-        disks=map(_disk, inventory.disks),
-        interfaces=map(_interface, inventory.interfaces),
+        disks=[answer(admin_pb2.DiskLine, disk) for disk in inventory.disks],
+        interfaces=[answer(admin_pb2.InterfaceLine, link) for link in inventory.interfaces],
         accelerators=map(_accelerator, inventory.accelerators),
-        notes=inventory.notes,
         findings=[finding_line(state, node.name, one) for one in held],
         clock_offset_ns=clock.offset_ns if clock else 0,
         clock_uncertainty_ns=clock.uncertainty_ns if clock else 0,
         kernel_messages=map(kernel_line, kernel),
         swap_plan=swap_plan(state, node),
+        schedulers=schedulers,
     )
 
 
@@ -119,38 +120,9 @@ def _jobs_there(state: State, node: NodeRecord) -> list[str]:
     )
 
 
-def _disk(disk: Disk) -> admin_pb2.DiskLine:
-    return admin_pb2.DiskLine(
-        device=disk.device,
-        mount=disk.mount,
-        filesystem=disk.filesystem,
-        size_bytes=disk.size_bytes,
-        free_bytes=disk.free_bytes,
-    )
-
-
-def _interface(link: Interface) -> admin_pb2.InterfaceLine:
-    return admin_pb2.InterfaceLine(
-        name=link.name,
-        kind=link.kind,
-        up=link.up,
-        speed_bits_per_s=link.speed_bits_per_s,
-        pci_address=link.pci_address,
-        numa_node=link.numa_node,
-        firmware=link.firmware,
-    )
-
-
 def _accelerator(device: Accelerator) -> admin_pb2.AcceleratorLine:
-    return admin_pb2.AcceleratorLine(
-        uuid=device.uuid,
-        name=device.name,
-        vendor=device.vendor,
-        pci_address=device.pci_address,
-        memory_bytes=device.memory_bytes,
-        numa_node=device.numa_node,
-        nearest=" ".join([*device.nearest_interfaces, device.nearest_distance]).strip(),
-    )
+    nearest = " ".join([*device.nearest_interfaces, device.nearest_distance]).strip()
+    return answer(admin_pb2.AcceleratorLine, device, nearest=nearest)
 
 
 def worst_first(findings: Iterable[OpenFinding]) -> list[OpenFinding]:
@@ -161,34 +133,24 @@ def worst_first(findings: Iterable[OpenFinding]) -> list[OpenFinding]:
 def finding_line(state: State, node: str, held: OpenFinding) -> admin_pb2.FindingLine:
     """Return a finding as shown."""
     finding = held.finding
-    return admin_pb2.FindingLine(
-        node=node,
-        component=finding.component,
-        condition=finding.condition,
-        severity=finding.severity.value,
-        message=finding.message,
-        evidence=finding.evidence,
-        suggested_action=finding.suggested_action.value,
-        rule=finding.rule,
-        since_ns=held.since_ns,
-        injected=finding.injected,
-        mode=state.settings.mode_of(finding.condition, finding.mode).value,
-        owner=held.owner.value,
-    )
+    mode = _mode_of(state, node, finding)
+    return answer(admin_pb2.FindingLine, held, finding, node=node, mode=mode)
 
 
-def event(line: Announcement) -> admin_pb2.Event:
-    """Return a line of the event list."""
-    return admin_pb2.Event(
-        id=line.id, at_ns=line.at_ns, reason=line.reason, subject=line.subject, message=line.message
-    )
+def _mode_of(state: State, node: str, finding: Finding) -> Mode:
+    """Return how far automation may go for a finding of a node, or of the controller."""
+    known = state.nodes.get(node)
+    if known is None:
+        return state.settings.mode_of(finding.condition, finding.mode)
+    return state.mode_of(known, finding.condition, finding.mode)
 
 
 def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSummary:
     """Return a job in a line."""
-    return admin_pb2.JobSummary(
+    return answer(
+        admin_pb2.JobSummary,
+        job,
         job=job.name,
-        state=job.state.value,
         generation=job.generation.number,
         step=job.lineage.completed_step or 0,
         has_step=job.lineage.completed_step is not None,
@@ -197,10 +159,7 @@ def job_summary(state: State, job: JobRecord, now_ns: int) -> admin_pb2.JobSumma
             node.name for node in candidates(state, job) if node.name not in job.generation.members
         ],
         ettr_time=effectiveness_of(state, job, now_ns).ettr_time,
-        reason=job.reason,
         uid=job.spec.uid,
-        id=job.id,
-        outcome=job.outcome or "",
         undecided_step=undecided_step(job),
     )
 
@@ -238,17 +197,7 @@ def slow_line(state: State, job: JobRecord, part: SlowPart) -> admin_pb2.SlowLin
     """Return a rank or place that makes the others of its job wait."""
     node = state.nodes.get(part.node)
     found = SlowEvidence() if node is None else evidence_of(state, node, job, part)
-    return admin_pb2.SlowLine(
-        kind=part.kind,
-        name=part.name,
-        node=part.node,
-        factor=part.factor,
-        first_step=part.since_step,
-        share=part.share,
-        worth_swap=part.worth_swap,
-        evidence=found.found,
-        sentence=part.sentence,
-    )
+    return answer(admin_pb2.SlowLine, part, first_step=part.since_step, evidence=found.found)
 
 
 def hang_line(job: JobRecord) -> admin_pb2.HangLine | None:
@@ -256,24 +205,13 @@ def hang_line(job: JobRecord) -> admin_pb2.HangLine | None:
     seen = job.hang.seen
     if seen is None:
         return None
-    verdict = seen.verdict
-    return admin_pb2.HangLine(
-        kind=verdict.kind.value,
-        confidence=verdict.confidence.value,
-        sentence=verdict.sentence,
-        culprits=[
-            admin_pb2.HangCulprit(
-                rank=one.rank, node=one.node, kind=one.kind.value, reason=one.reason
-            )
-            for one in verdict.culprits
-        ],
-        suspects=verdict.suspects,
-        chain=map(str, verdict.chain),
-        blind=verdict.blind,
-        evidence=seen.evidence,
-        looks=seen.looks,
-        seen_ns=job.hang.seen_ns,
-        plan=job.hang.plan,
+    return answer(
+        admin_pb2.HangLine,
+        seen.verdict,
+        seen,
+        job.hang,
+        culprits=[answer(admin_pb2.HangCulprit, one) for one in seen.verdict.culprits],
+        chain=map(str, seen.verdict.chain),
     )
 
 
@@ -314,7 +252,7 @@ def fleet_incident(state: State, incident: Incident, now_ns: int) -> admin_pb2.I
     job = state.jobs.get(incident.subjects[0])
     if job is not None and isinstance(incident, JobIncident):
         return _incident(job, incident, now_ns)
-    return _every_incident(incident)
+    return _shown_incident(incident, _NOT_OF_A_JOB)
 
 
 def incident_messages(state: State, job: JobRecord, now_ns: int) -> list[admin_pb2.Incident]:
@@ -323,60 +261,27 @@ def incident_messages(state: State, job: JobRecord, now_ns: int) -> list[admin_p
 
 
 def _incident(job: JobRecord, incident: JobIncident, now_ns: int) -> admin_pb2.Incident:
-    shown = _every_incident(incident)
-    shown.MergeFrom(
-        admin_pb2.Incident(
-            plan=incident.plan or "",
-            step_before=incident.step_before or 0,
-            step_restored=incident.step_restored or 0,
-            has_restored=incident.step_restored is not None,
-            costs=[
-                admin_pb2.Category(name=category, time_ns=amount)
-                for category, amount in job.ledger.totals(now_ns, incident.id).items()
-            ],
-            verdict=incident.verdict,
-            deaths=map(death_to_admin, incident.deaths),
-            left_behind=incident.left_behind,
-            step_resumed=incident.step_resumed,
-        )
-    )
-    return shown
+    costs = [
+        admin_pb2.Category(name=category, time_ns=amount)
+        for category, amount in job.ledger.totals(now_ns, incident.id).items()
+    ]
+    of_a_job = {
+        "has_restored": incident.step_restored is not None,
+        "costs": costs,
+        "deaths": map(death_to_admin, incident.deaths),
+    }
+    return _shown_incident(incident, of_a_job)
 
 
-def _every_incident(incident: Incident) -> admin_pb2.Incident:
-    return admin_pb2.Incident(
-        incident=incident.id,
-        onset_ns=incident.onset_ns,
-        over_ns=incident.over_ns,
-        cause=incident.cause,
-        node=incident.node,
-        message=incident.message,
-        kind=incident.kind,
-        subjects=incident.subjects,
-        parts=[
-            admin_pb2.IncidentPart(
-                at_ns=part.at_ns, cause=part.cause, node=part.node, message=part.message
-            )
-            for part in incident.parts
-        ],
-    )
+def _shown_incident(incident: Incident, of_its_kind: Mapping[str, object]) -> admin_pb2.Incident:
+    parts = [answer(admin_pb2.IncidentPart, part) for part in incident.parts]
+    return answer(admin_pb2.Incident, incident, incident=incident.id, parts=parts, **of_its_kind)
 
 
 def death_to_admin(death: Death) -> admin_pb2.RankDeath:
     """Return one death."""
-    return admin_pb2.RankDeath(
-        rank=death.exit.rank,
-        node=death.node,
-        generation=death.exit.generation,
-        at_ns=death.at_ns,
-        exit_code=death.exit.exit_code,
-        signal=death.exit.signal,
-        kind=death.exit.kind,
-        said=death.exit.exception or death.exit.last_line,
-        core_dumped=death.exit.core_dumped,
-        core_file=death.exit.core_file,
-        step=death.exit.step,
-    )
+    said = death.exit.exception or death.exit.last_line
+    return answer(admin_pb2.RankDeath, death.exit, death, said=said)
 
 
 def planned_line(state: State, job: JobRecord) -> admin_pb2.PlannedLine | None:
@@ -384,12 +289,9 @@ def planned_line(state: State, job: JobRecord) -> admin_pb2.PlannedLine | None:
     wish = forecast.pending(state, job)
     if wish is None:
         return None
-    return admin_pb2.PlannedLine(
-        kind=wish.kind,
-        by=wish.by,
-        reason=wish.reason,
-        ordered_ns=wish.ordered_ns,
-        after_step=wish.after_step,
+    return answer(
+        admin_pb2.PlannedLine,
+        wish,
         waits=forecast.waits_for(state, job, wish),
         undo=forecast.undo(state, job, wish),
     )

@@ -16,6 +16,7 @@ from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs.restore_point import undecided_step
 from everstep_controller.core.model.job import JobIncident, JobRecord
 from everstep_controller.core.model.state import State
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 _NS = 1e9
@@ -25,25 +26,22 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
     """Return where a job's time went."""
     found, totals = effectiveness_of(state, job, now_ns), job.ledger.totals(now_ns)
     recoveries = list(_recoveries(state, job, now_ns))
-    return admin_pb2.Ledger(
+    return answer(
+        admin_pb2.Ledger,
+        found,
         job=job.name,
-        wall_ns=found.wall_ns,
         categories=[
             admin_pb2.Category(name=category, time_ns=amount, meaning=category.meaning)
             for category, amount in totals.items()
         ],
-        ettr_time=found.ettr_time,
-        ettr_work=found.ettr_work,
+        budget_per_failure_s=found.budget.per_failure_s,
+        budget_burnt=found.budget.burnt,
         incidents=incident_messages(state, job, now_ns),
         steps=job.ledger.step_count,
-        budget_per_failure_s=found.budget.per_failure_s,
-        failures=found.failures,
         definitions=DEFINITIONS,
         undecided_step=undecided_step(job),
         published=[
-            admin_pb2.PublishedRatio(
-                name=one.name, value=one.value, definition=one.definition, source=one.source
-            )
+            answer(admin_pb2.PublishedRatio, one)
             for one in published(_measured(state, job, totals, now_ns))
         ],
         mttf_s=found.wall_ns / _NS / found.failures if found.failures else 0,
@@ -53,7 +51,6 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
             )
             for stage, told in stage_times(recoveries).items()
         ],
-        budget_burnt=found.budget.burnt,
     )
 
 

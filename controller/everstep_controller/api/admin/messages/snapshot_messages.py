@@ -8,10 +8,9 @@ from everstep_controller.core.vault.snapshot_table import (
     SnapshotNumbers,
     SnapshotStep,
     SnapshotTable,
-    StorageTable,
-    TierCopies,
     tier_of,
 )
+from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 
@@ -76,60 +75,17 @@ def _without_snapshots(numbers: SnapshotNumbers, job: JobRecord) -> str:
 
 def storage(numbers: SnapshotNumbers) -> admin_pb2.StorageLine | None:
     """Return how far the bringing to storage is; None for a job without."""
-    return None if numbers.storage is None else _storage(numbers.storage)
-
-
-def _storage(table: StorageTable) -> admin_pb2.StorageLine:
-    return admin_pb2.StorageLine(
-        path=table.path,
-        every_steps=table.every_steps,
-        every_ns=table.every_ns,
-        keep=table.keep,
-        step=table.step or 0,
-        has_step=table.step is not None,
-        generation=table.generation,
-        size_bytes=table.size_bytes,
-        stored_ns=table.stored_ns,
-        pending=table.pending,
-        failure=table.failure,
-        failed_step=table.failed_step,
-    )
+    table = numbers.storage
+    if table is None:
+        return None
+    return answer(admin_pb2.StorageLine, table, has_step=table.step is not None)
 
 
 def copy(held: Copy, *, unreachable: bool) -> admin_pb2.CopyLine:
     """Return a single copy."""
-    return admin_pb2.CopyLine(
-        generation=held.generation,
-        step=held.step,
-        rank=held.rank,
-        tier=tier_of(held),
-        node=held.node,
-        size_bytes=held.size_bytes,
-        root_hash=held.root_hash,
-        layout=held.layout,
-        unreachable=unreachable,
-    )
+    return answer(admin_pb2.CopyLine, held, tier=tier_of(held), unreachable=unreachable)
 
 
 def _step(line: SnapshotStep) -> admin_pb2.StepLine:
-    return admin_pb2.StepLine(
-        generation=line.generation,
-        step=line.step,
-        ended_ns=line.ended_ns,
-        state=line.state.value,
-        reason=line.reason,
-        parts=line.parts,
-        parts_held=line.parts_held,
-        size_bytes=line.size_bytes,
-        tiers=[_tier(one) for one in line.tiers],
-    )
-
-
-def _tier(line: TierCopies) -> admin_pb2.TierLine:
-    return admin_pb2.TierLine(
-        tier=line.tier,
-        copies=line.copies,
-        parts=line.parts,
-        nodes=line.nodes,
-        size_bytes=line.size_bytes,
-    )
+    tiers = [answer(admin_pb2.TierLine, one) for one in line.tiers]
+    return answer(admin_pb2.StepLine, line, tiers=tiers)

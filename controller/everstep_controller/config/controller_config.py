@@ -1,0 +1,165 @@
+"""Controller configuration: the keys that an operator sets, with the reason for every default."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from everstep_common.addresses import split_address
+from everstep_common.config import setting
+from everstep_common.setting import positive
+from everstep_controller.config.group_config import group_problems
+from everstep_controller.core.model.groups import Group
+from everstep_controller.core.model.settings import Settings
+from everstep_controller.drivers.drivers import DriversConfig
+from everstep_controller.webhooks.config import WebhookConfig, name_problem
+from everstep_proto.local.address import (
+    DEFAULT_SHOWN,
+    SECRET_SHOWN,
+    address_problem,
+    default_address,
+    default_secret_file,
+)
+from everstep_proto.tls import TlsSettings
+
+
+def default_journal() -> Path:
+    """Return the journal of a service, or of a user who may not write there."""
+    system = Path("/var/lib/everstep-controller")
+    if os.access(system if system.exists() else system.parent, os.W_OK):
+        return system / "journal.sqlite"
+    home = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(home) / "everstep-controller" / "journal.sqlite"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerConfig:
+    """Keys of the controller's configuration file. Durations are in seconds."""
+
+    listen: str = setting(
+        factory=default_address,
+        shown=DEFAULT_SHOWN,
+        help="Where agents and the command line connect: unix:/path, a socket in a folder that "
+        "only its owner and group may enter, or host:port. Other addresses than loopback need "
+        "[tls]. Who may enter the folder, or knows the secret on loopback, is an operator.",
+    )
+    secret_file: Path = setting(
+        factory=default_secret_file,
+        shown=SECRET_SHOWN,
+        help="Secret of this machine, for host:port on loopback without [tls]: agents and the "
+        "command line show it with each call. The controller makes the file; one that is replaced "
+        "counts at once.",
+    )
+    metrics: str = setting(
+        "127.0.0.1:7434",
+        unit="host:port",
+        help="Where Prometheus finds /metrics; encrypted as [tls] says, except on loopback. "
+        "Empty for none. Port 0 picks a free one.",
+    )
+    journal: Path = setting(
+        factory=default_journal,
+        shown="/var/lib/everstep-controller/journal.sqlite where that may be written, else "
+        "$XDG_STATE_HOME/everstep-controller/journal.sqlite",
+        help="The journal, an SQLite file on a local disk; its folder is created. Everything the "
+        "controller knows is in it.",
+    )
+    cluster_file: Path = setting(
+        factory=Path,
+        shown="beside the configuration file, with its name and the ending .cluster: "
+        "/etc/everstep/controller.cluster; without a configuration file beside the journal",
+        help="Id and newest term of the cluster, kept outside the journal: a controller whose "
+        "journal is lost or old knows by it which agents are its own, and that it has to halt. "
+        "The controller makes it and must be able to write it.",
+    )
+    events_retention_days: float = positive(
+        7.0,
+        unit="days",
+        help="How long events and decisions are kept for 'everstep-controller replay': a week "
+        "covers an incident at the weekend.",
+    )
+    announcements_retention_days: float = positive(
+        90.0,
+        unit="days",
+        help="How long the event list of 'everstep events' is kept, and what 'everstep ettr' of "
+        "the fleet has of each day.",
+    )
+    state_snapshot_interval_s: float = positive(
+        300.0,
+        unit="s",
+        help="How often a snapshot of the state is written; a restart replays only the events "
+        "after it.",
+    )
+    samples_window: int = positive(
+        120,
+        unit="rows",
+        help="Samples kept of each node in memory: two minutes at 1 Hz, 56 bytes a row.",
+    )
+    judge_interval_s: float = positive(
+        5.0,
+        unit="s",
+        help="How often nodes are compared with their peers: samples arrive every 5 s.",
+    )
+    log_level: str = setting("info", help="debug, info, warning or error.")
+    log_style: str = setting(
+        "auto", help="text, json, or auto: the journal's priorities under systemd, else text."
+    )
+    core: Settings = setting(factory=Settings, help="How the controller decides.")
+    drivers: DriversConfig = setting(
+        factory=DriversConfig, help="Who else places work on the nodes."
+    )
+    webhooks: Mapping[str, WebhookConfig] = setting(
+        factory=dict, help="Who is told of decisions, findings and incidents; docs/webhooks.md."
+    )
+    groups: Mapping[str, Group] = setting(
+        factory=dict, help="Groups of nodes, by their names: what is set for them alone."
+    )
+    tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
+
+    def cluster_file_beside(self, config: Path | None) -> Path:
+        """Return the cluster file, beside the configuration file where it is not set."""
+        if self.cluster_file != Path():
+            return self.cluster_file
+        return (config or self.journal).with_suffix(".cluster")
+
+    def webhook_cursor(self, name: str) -> Path:
+        """Return the file that says how far a webhook has come: beside the journal."""
+        return self.journal.with_suffix(".webhooks") / f"{name}.json"
+
+    @property
+    def hang_evidence(self) -> Path:
+        """Return the folder for what verdicts on hangs were made of: beside the journal."""
+        return self.journal.with_suffix(".hangs")
+
+    def problems(self) -> list[str]:
+        """Say what is wrong with the values."""
+        found = [problem for problem in [address_problem("listen", self.listen)] if problem]
+        if self.metrics:
+            found += _address_problems("metrics", self.metrics)
+        addresses = {"listen": self.listen, "metrics": self.metrics}
+        exposed = {k: v for k, v in addresses.items() if v and not address_problem(k, v)}
+        found += self.tls.problems(exposed)
+        found += [f"core.{problem}" for problem in self.core.problems()]
+        found += [f"drivers.{problem}" for problem in self.drivers.problems()]
+        found += _webhook_problems(self.webhooks)
+        found += group_problems(self.groups, self.drivers)
+        if self.log_level not in ("debug", "info", "warning", "error"):
+            found.append(
+                f"log_level: expected debug, info, warning or error, got {self.log_level!r}"
+            )
+        if self.log_style not in ("auto", "text", "json"):
+            found.append(f"log_style: expected auto, text or json, got {self.log_style!r}")
+        return found
+
+
+def _webhook_problems(webhooks: Mapping[str, WebhookConfig]) -> Iterator[str]:
+    for name, webhook in webhooks.items():
+        if problem := name_problem(name):
+            yield f"webhooks.{name}: {problem}"
+        yield from (f"webhooks.{name}.{problem}" for problem in webhook.problems())
+
+
+def _address_problems(key: str, value: str) -> list[str]:
+    host, port = split_address(value)
+    if host and port.isdigit() and int(port) < 65536:
+        return []
+    return [f"{key}: expected host:port, got {value!r}"]

@@ -1,0 +1,96 @@
+"""Rights that the driver needs at the API server: each verb that it uses, and none besides."""
+
+from dataclasses import dataclass
+
+_NAME = "everstep-controller"
+_LEASES_IN = "kube-node-lease"
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One verb on one resource, in the words of RBAC."""
+
+    verb: str
+    resource: str
+    group: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        """Return it as kubectl says it."""
+        return f"{self.verb} {self.resource}"
+
+    def review(self) -> dict[str, object]:
+        """Return the question whether one has it."""
+        resource, _, subresource = self.resource.partition("/")
+        asked = {
+            "verb": self.verb,
+            "group": self.group,
+            "resource": resource,
+            "subresource": subresource,
+            "namespace": self.namespace,
+        }
+        return {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: one for key, one in asked.items() if one}},
+        }
+
+
+def needed_rights(*, pods: bool, evictions: bool) -> tuple[Right, ...]:
+    """Return what is needed: for nodes always, and for pods where they are shown or evicted."""
+    rights = [
+        Right("get", "nodes"),
+        Right("list", "nodes"),
+        Right("watch", "nodes"),
+        Right("patch", "nodes"),
+        Right("patch", "nodes/status"),
+        Right("get", "leases", "coordination.k8s.io", _LEASES_IN),
+    ]
+    if pods or evictions:
+        rights.append(Right("list", "pods"))
+    if evictions:
+        rights.append(Right("create", "pods/eviction"))
+    return tuple(rights)
+
+
+def manifest(rights: tuple[Right, ...], namespace: str, account: str = _NAME) -> str:
+    """Return the roles with these rights and their bindings to a service account, as YAML."""
+    everywhere = [right for right in rights if not right.namespace]
+    leases = [right for right in rights if right.namespace]
+    subject = f"- kind: ServiceAccount\n  name: {account}\n  namespace: {namespace}\n"
+    return "---\n".join(
+        (
+            f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {account}\n"
+            f"  namespace: {namespace}\n",
+            _role("ClusterRole", "", everywhere),
+            _binding("ClusterRole", "") + subject,
+            _role("Role", _LEASES_IN, leases),
+            _binding("Role", _LEASES_IN) + subject,
+        )
+    )
+
+
+def _role(kind: str, namespace: str, rights: list[Right]) -> str:
+    by_resource: dict[tuple[str, str], list[str]] = {}
+    for right in rights:
+        by_resource.setdefault((right.group, right.resource), []).append(right.verb)
+    rules = "".join(
+        f'- apiGroups: ["{group}"]\n  resources: [{resource}]\n  verbs: [{", ".join(verbs)}]\n'
+        for (group, resource), verbs in by_resource.items()
+    )
+    return _head(kind, namespace) + f"rules:\n{rules}"
+
+
+def _binding(kind: str, namespace: str) -> str:
+    reference = (
+        f"roleRef:\n  apiGroup: rbac.authorization.k8s.io\n  kind: {kind}\n  name: {_NAME}\n"
+    )
+    return _head(f"{kind}Binding", namespace) + reference + "subjects:\n"
+
+
+def _head(kind: str, namespace: str) -> str:
+    place = f"  namespace: {namespace}\n" if namespace else ""
+    return (
+        f"apiVersion: rbac.authorization.k8s.io/v1\nkind: {kind}\nmetadata:\n  name: {_NAME}\n"
+        + place
+    )

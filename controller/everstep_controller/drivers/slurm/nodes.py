@@ -1,0 +1,176 @@
+"""Slurm's nodes, as sinfo and scontrol print them, and which of them somebody withholds. Pure.
+
+The fields of sinfo are separated by a word that nobody can guess, so that no reason, whatever is
+in it, ends a field or begins a node. The states are those of Slurm 22.05 to 26.05.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from everstep_controller.core.model.isolation import Hold
+from everstep_controller.drivers.port import DriverError, SchedulerNode
+from everstep_controller.drivers.slurm.reasons import NOT_RESPONDING, is_ours, own_part
+
+# Fields of `sinfo -O`, in the order of ``_Fields``; the reason is last, for people read it so.
+SINFO_FIELDS = (
+    *("NodeList", "NodeHost", "NodeAddr", "StateComplete", "Partition"),
+    *("Features", "Comment", "Extra", "Reason"),
+)
+_SHOWN_NAME = re.compile(r"NodeName=(\S+) ")
+_SHOWN_STATE = re.compile(r" State=([A-Z?+*_^@$#~!%-]+) ")
+_SHOWN_REASON = re.compile(r" Reason=(.*) \[[^\[\]@ ]+@[0-9T:-]+\]")
+_NOTHING = frozenset({"none", "(null)", "n/a", "N/A"})
+
+# What keeps work off a node, and what is said of it where it has no reason. In no other state does
+# somebody withhold it: RESERVED, PLANNED and BLOCKED are Slurm's own plans; a node that is powered
+# down is powered up for work; REBOOT_REQUESTED waits for the end of jobs; UNKNOWN and
+# NOT_RESPONDING pass; CLOUD, EXTERNAL, DYNAMIC_* and FUTURE tell where it comes from.
+_WITHHOLDS: Mapping[str, str] = MappingProxyType(
+    {
+        "DRAIN": "drained, and no reason given",
+        "FAIL": "state FAIL, and no reason given",
+        "INVALID_REG": "its slurmd registers with less than slurm.conf says",
+        "REBOOT_ISSUED": "it is being rebooted by Slurm",
+    }
+)
+_BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node as Slurm has it; ``states`` are its base state and flags, in capitals."""
+
+    name: str
+    host: str
+    address: str
+    states: frozenset[str]
+    shown_state: str
+    partitions: tuple[str, ...]
+    features: str
+    comment: str
+    extra: str
+    reason: str
+
+    @property
+    def is_down(self) -> bool:
+        """Whether Slurm has given it up, or somebody has set it DOWN."""
+        return "DOWN" in self.states
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it does not answer slurmctld, or did not when slurmctld gave it up."""
+        return "NOT_RESPONDING" in self.states or self.reason.endswith(NOT_RESPONDING)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether jobs are on it."""
+        return bool(self.states & _BUSY)
+
+    def hold(self, cluster_id: str) -> Hold | None:
+        """Return who keeps work off it; None for nobody."""
+        # A node in FAIL is somebody's; Slurm refuses to undrain one that registered wrongly.
+        alone = "DRAIN" in self.states and self.states.isdisjoint(("FAIL", "INVALID_REG"))
+        if alone and is_ours(self.reason, cluster_id):
+            return Hold(self.reason, ours=True)
+        said = next((_WITHHOLDS[flag] for flag in _WITHHOLDS if flag in self.states), "")
+        if said:
+            return Hold(self.reason or said, ours=False)
+        if self.is_down and not self._is_only_silent(cluster_id):
+            return Hold(f"DOWN: {self.reason or 'no reason given'}", ours=False)
+        # Jobs of its reservation may run on a node in maintenance: Slurm lets nobody else in.
+        if "MAINTENANCE" in self.states and not self.is_busy:
+            return Hold("a reservation for maintenance", ours=False)
+        return None
+
+    def lost(self) -> str:
+        """Return what Slurm says of a node that it has lost sight of; empty for any other."""
+        if self.is_down and "NOT_RESPONDING" in self.states:
+            return f"{self.shown_state}: {self.reason or 'no reason given'}"
+        return ""
+
+    def told(self, work: Sequence[str] = ()) -> SchedulerNode:
+        """Return what people are told of it."""
+        labels = {"partition": ",".join(self.partitions), "feature": self.features}
+        return SchedulerNode(self.shown_state, tuple(work), {k: v for k, v in labels.items() if v})
+
+    def _is_only_silent(self, cluster_id: str) -> bool:
+        """Return whether it is down because it does not answer: nobody has decided that."""
+        silent = self.reason in ("", NOT_RESPONDING) or is_ours(self.reason, cluster_id)
+        return silent and "NOT_RESPONDING" in self.states
+
+    def has_reason(self, reason: str) -> bool:
+        """Return whether it is drained for one of our reasons, whatever slurmctld appended."""
+        return own_part(self.reason) == reason
+
+
+def decode_sinfo(text: str, separator: str) -> dict[str, SlurmNode]:
+    """Return the nodes of ``sinfo -N -h -O``, by name; one in several partitions has several lines.
+
+    Raises DriverError for what is not whole.
+    """
+    *fields, end = text.split(separator)
+    if len(fields) % len(SINFO_FIELDS) or end.strip():
+        raise DriverError(
+            f"sinfo's answer is cut short or is not one: {len(fields)} fields for nodes of "
+            f"{len(SINFO_FIELDS)}; type 'sinfo -N' where the controller runs"
+        )
+    found: dict[str, SlurmNode] = {}
+    for at in range(0, len(fields), len(SINFO_FIELDS)):
+        line = fields[at : at + len(SINFO_FIELDS)]
+        name = line[0].strip()
+        known = found.get(name)
+        before = known.partitions if known is not None else ()
+        found[name] = _node(name, line, before)
+    return found
+
+
+def _node(name: str, line: Sequence[str], before: tuple[str, ...]) -> SlurmNode:
+    host, address, state, partition, features, comment, extra, reason = line[1:]
+    partition = partition.rstrip("*")
+    return SlurmNode(
+        name=name,
+        host=host,
+        address=address,
+        states=frozenset(state.upper().split("+")),
+        shown_state=state.upper(),
+        partitions=before if partition in before else (*before, partition),
+        features=_plain(features),
+        comment=_plain(comment),
+        extra=_plain(extra),
+        reason=_plain(reason),
+    )
+
+
+def _plain(field: str) -> str:
+    return "" if field in _NOTHING else field
+
+
+def decode_shown(text: str, asked: Collection[str]) -> dict[str, SlurmNode]:
+    """Return the nodes of ``scontrol -o show nodes`` that were asked for: those in no partition.
+
+    sinfo shows no node that is in no partition. A line that is not about one that was asked for
+    counts for nothing.
+    """
+    return {node.name: node for node in _shown(text.splitlines()) if node.name in asked}
+
+
+def _shown(lines: Sequence[str]) -> Iterator[SlurmNode]:
+    for line in lines:
+        name, state = _SHOWN_NAME.match(line), _SHOWN_STATE.search(line)
+        if name is None or state is None:
+            continue
+        reason = _SHOWN_REASON.search(line)
+        yield SlurmNode(
+            name=name[1],
+            host="",
+            address="",
+            states=frozenset(state[1].split("+")),
+            shown_state=state[1],
+            partitions=(),
+            features="",
+            comment="",
+            extra="",
+            reason=_plain(reason[1]) if reason is not None else "",
+        )

@@ -1,0 +1,81 @@
+"""Waits for what nothing tells of: what another process, a thread, a file or a counter becomes.
+
+The one place in tests that polls, for code with a loop and for code without. What a selector or an
+event tells of is waited for there.
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+from typing import TypeVar, cast, overload
+
+T = TypeVar("T")
+
+PATIENCE_S = 90.0
+_PAUSE_S = 0.01
+_PAUSE_S_MAX = 0.5
+
+
+def wait_until(ask: Callable[[], T | None], patience_s: float = PATIENCE_S, what: str = "") -> T:
+    """Ask until the answer is true, and return it; an OSError is an answer that is not.
+
+    ``what``: what the failure calls the lack of it. Raises AssertionError.
+    """
+    deadline_s, last = time.monotonic() + patience_s, cast(object, None)
+    while True:
+        asked_s = time.monotonic()
+        try:
+            if answer := ask():
+                return answer
+            last = answer
+        except OSError as error:
+            last = error
+        answered_s = time.monotonic()
+        assert answered_s < deadline_s, _lack(ask, patience_s, what, last)
+        time.sleep(_pause_s(answered_s - asked_s))
+
+
+@overload
+async def eventually(
+    ask: Callable[[], Awaitable[T | None]], patience_s: float = ..., what: str = ...
+) -> T: ...
+@overload
+async def eventually(
+    ask: Callable[[], T | None], patience_s: float = ..., what: str = ...
+) -> T: ...
+async def eventually(
+    ask: Callable[[], T | Awaitable[T | None] | None],
+    patience_s: float = PATIENCE_S,
+    what: str = "",
+) -> T:
+    """Do what wait_until does while the loop goes on; the question may be a coroutine."""
+    loop, last = asyncio.get_running_loop(), cast(object, None)
+    try:
+        async with asyncio.timeout(patience_s) as limit:
+            while True:
+                asked_s = loop.time()
+                try:
+                    asked = ask()
+                    answer = await asked if isawaitable(asked) else asked
+                    if answer:
+                        return answer
+                    last = answer
+                except OSError as error:
+                    last = error
+                await asyncio.sleep(_pause_s(loop.time() - asked_s))
+    except TimeoutError:
+        assert limit.expired()
+        raise AssertionError(_lack(ask, patience_s, what, last)) from None
+
+
+def _pause_s(took_s: float) -> float:
+    """Ask for a tenth of the time at most: the machine is for what is waited for."""
+    return min(max(_PAUSE_S, 9 * took_s), _PAUSE_S_MAX)
+
+
+def _lack(ask: Callable[[], object], patience_s: float, what: str, last: object) -> str:
+    """Say what did not come, or where it was waited for, and what the last answer was."""
+    code = getattr(ask, "__code__", None)
+    where = f"line {code.co_firstlineno} of {code.co_filename}" if code else repr(ask)
+    return f"still {what or f'not so ({where})'} after {patience_s:g} s: {last!r}"
