@@ -42,14 +42,17 @@ def index_names(tree: SourceTree) -> frozenset[str]:
 
 
 def differing_defaults(tree: SourceTree) -> dict[str, list[Default]]:
-    """Return the settings of the core that have another default in another class."""
+    """Return the settings of the core that have another default in another class.
+
+    One that is not set in a class, None, is no default of its own: the settings' holds.
+    """
     settings = _core_class(tree, _SETTINGS)
     if settings is None:
         return {}
     known = {_stem(name): [Default(_SETTINGS, value)] for name, value in _values(settings)}
     for owner in _copies(tree, settings, known.keys()):
         for name, value in _values(owner):
-            if _stem(name) in known:
+            if _stem(name) in known and value != "None":
                 known[_stem(name)].append(Default(owner.name, value))
     # A field without a value of its own ("None") says nothing, as those of a group of nodes.
     said = {name: [one for one in found if one.value != "None"] for name, found in known.items()}

@@ -161,17 +161,23 @@ def readings(options: argparse.Namespace) -> Iterator[Row]:
         yield Series(f"reading of {count} nodes: programs' CPU", [one[1] for one in took]).figure()
         late = Series(f"reading of {count} nodes: the loop is late", [one[2] for one in took])
         yield late.figure(_LATE_S)
+        yield Series("the loop is late while nothing is read", [one[3] for one in took]).figure()
 
 
-async def _read(site: SlurmSite) -> tuple[float, float, float]:
-    """Return the seconds of a reading, of its programs' processor time, and of the loop's delay."""
+async def _read(site: SlurmSite) -> tuple[float, float, float, float]:
+    """Return the seconds of a reading, of its programs' CPU, of the loop's delay, and of idleness.
+
+    The last is the loop's delay in as long a time in which it does nothing.
+    """
     driver = site.drivers.slurm.driver(DriverContext(CALL_TIMEOUT_S, cluster_id=lambda: "c"))
     assert driver is not None
     await driver.read()  # with the question for rights
     before_s = _children_s()
     view, took_s, late_s = await _watched(driver.read)
     assert len(view.nodes) == len(site.nodes)
-    return took_s, _children_s() - before_s, late_s
+    spent_s = _children_s() - before_s
+    _, _, idle_s = await _watched(lambda: asyncio.sleep(took_s))
+    return took_s, spent_s, late_s, idle_s
 
 
 def _children_s() -> float:

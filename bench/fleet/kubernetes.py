@@ -70,7 +70,7 @@ def serve(folder: Path, count: int) -> None:
     fake.rules = Rules(fake.objects, frozenset({"admin", DRIVER_USER}))
     names = [f"gpu-{index:05d}" for index in range(count)]
     for name in names:
-        fake.objects.create("nodes", ("", name), big_node(name))
+        fake.objects.seed("nodes", ("", name), big_node(name))
     print("ready", flush=True)
     for line in sys.stdin:
         for index in range(int(line)):

@@ -142,6 +142,13 @@ def test_the_token_is_read_at_each_call(site: Site) -> None:
     assert said == f"drivers.slurm.jwt_file: {file} cannot be read: No such file or directory"
 
 
+def test_a_token_that_has_ended_is_told_with_how_to_make_another(site: Site) -> None:
+    ended = "slurm_load_partitions: Protocol authentication error"
+    site.program("sinfo", f"echo '{ended}' >&2; exit 1")
+    said = failure(site.driver())
+    assert f"slurmctld does not know the controller: {ended}; write a new token" in said
+
+
 def test_an_exit_code_says_nothing_of_what_is_so(site: Site) -> None:
     async def scenario() -> None:
         driver = site.driver()

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +11,7 @@ from typing import Protocol
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.kubernetes.driver import KubernetesDriver
-from everstep_controller.drivers.port import DriverContext, DriverView
+from everstep_controller.drivers.port import DriverContext, DriverError, DriverView
 from kubernetes_suite.human import Human
 
 PATIENCE_S = 60
@@ -81,9 +81,20 @@ class Cluster:
         driver = config.driver(DriverContext(call_timeout_s, lambda: own, lambda: cluster))
         assert isinstance(driver, KubernetesDriver)
         try:
+            await _allowed(driver)
             yield driver
         finally:
             await driver.close()
+
+
+async def _allowed(driver: KubernetesDriver) -> None:
+    """Wait until the authorizer has learned of the driver's roles, which takes it a moment."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(DriverError):
+                await driver._allowed()
+                return
+            await asyncio.sleep(0.05)
 
 
 async def until(holds: Callable[[], bool]) -> None:

@@ -10,6 +10,8 @@ import httpx2
 import yaml
 
 Json = dict[str, Any]
+# What a role or a binding says.
+_SAID = ("rules", "subjects", "roleRef")
 MERGE = "application/merge-patch+json"
 _PLURALS = {
     "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
@@ -119,9 +121,12 @@ class Human:
         return next((one for one in conditions if one["type"] == kind), None)
 
     def apply(self, manifest: str) -> None:
-        """Make the objects of a manifest anew."""
+        """Make the objects of a manifest, those that differ anew."""
         for one in yaml.safe_load_all(manifest):
             metadata = one["metadata"]
             path = _PLURALS[one["kind"]].format(metadata.get("namespace", ""))
+            had = self.client.get(f"{path}/{metadata['name']}")
+            if had.is_success and all(had.json().get(key) == one.get(key) for key in _SAID):
+                continue
             self.client.delete(f"{path}/{metadata['name']}")
             self.call("POST", path, one)

@@ -189,7 +189,8 @@ async def _played(player: Player) -> AsyncIterator[Player]:
 
 async def play(cluster: Cluster, seed: int, events: int) -> None:
     """Play a game of so many events."""
-    cluster.allow(KubernetesDriverConfig(access=str(cluster.kubeconfig)))
+    async with cluster.driver([]):
+        pass  # its rights are there
     async with _played(Player(cluster, seed)) as player:
         await player.begin_driver()
         for count in range(events):

@@ -65,7 +65,7 @@ async def every_node_that_everstep_knows_says_so(cluster: Cluster) -> None:
     human, names = cluster.human, cluster.make(4)
     async with cluster.driver(names[:3]) as driver:
         view = await driver.read()
-        assert view.nodes.keys() == set(names[:3])
+        assert view.nodes.keys() >= set(names)
         assert view.nodes[names[0]].state == "Ready"
         assert view.nodes[names[0]].labels["kubernetes.io/hostname"] == names[0]
         for name in names[:3]:
@@ -224,13 +224,13 @@ async def a_selector_narrows_what_is_looked_at(cluster: Cluster) -> None:
     gpus, rest = cluster.make(2, pool="gpu"), cluster.make(2, pool="cpu")
     async with cluster.driver([*gpus, *rest], selector="pool=gpu") as driver:
         assert (await driver.read()).nodes.keys() == set(gpus)
+        assert (await driver.apply([wanted(rest[0])])).unmanaged == {rest[0]}
 
 
 async def nodes_come_in_pages(cluster: Cluster) -> None:
     names = cluster.register(600, pool="many")
     async with cluster.driver(names[:3], selector="pool=many") as driver:
-        assert (await driver.read()).nodes.keys() == set(names[:3])
-        assert len(driver._nodes.views) == 600
+        assert (await driver.read()).nodes.keys() == set(names)
 
 
 async def a_server_that_was_away_is_followed_again(cluster: Cluster) -> None:
@@ -261,7 +261,7 @@ async def a_place_in_the_watch_that_is_gone_is_found_again(cluster: Cluster) -> 
         cluster.server.compact()
         view = await _read_again(driver, lambda view: gone not in view.nodes)
         assert view.holds.keys() == {one}
-        assert view.nodes.keys() == {one, other}
+        assert view.nodes.keys() >= {one, other}
 
 
 async def _read_again(driver: KubernetesDriver, holds: Callable[[DriverView], bool]) -> DriverView:

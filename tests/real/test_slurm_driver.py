@@ -161,8 +161,8 @@ from everstep_controller.drivers.port import DriverContext, DriverError
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 
 try:
-    config = SlurmDriverConfig(enabled=True, conf_file=Path(sys.argv[1]))
-    driver = config.driver(DriverContext(30.0))
+    slurm = SlurmDriverConfig(enabled=True, conf_file=Path(sys.argv[1]))
+    driver = slurm.driver(DriverContext(60.0))
     print(sorted(asyncio.run(driver.read()).nodes))
 except DriverError as error:
     print(error)
@@ -226,7 +226,9 @@ def test_jobs_stay_unless_the_policy_requeues_those_that_allow_it(drains: Drains
     submit = partial(drains.slurm.run, "sbatch", "--parsable", "-o", "/dev/null", "-N1")
     yes = submit("--requeue", "-w", "node1", "--wrap", "sleep 300").stdout.strip()
     no = submit("--no-requeue", "-w", "node2", "--wrap", "sleep 300").stdout.strip()
-    own = submit("--requeue", "-w", "node3", "--wrap", "sleep 300").stdout.strip()
+    # The job of a launcher on node4 has node3 as well.
+    wide = ("-N2", "-w", "node[3-4]")
+    own = submit("--requeue", *wide, "--wrap", "sleep 300").stdout.strip()
 
     def states() -> dict[str, str]:
         lines = drains.slurm.run("squeue", "-h", "-o", "%i %T").stdout.splitlines()
@@ -241,7 +243,7 @@ def test_jobs_stay_unless_the_policy_requeues_those_that_allow_it(drains: Drains
     assert states() == running
 
     async def two_readings() -> None:
-        driver = drains.driver(SlurmDriverConfig(requeue=True), ["node3"])
+        driver = drains.driver(SlurmDriverConfig(requeue=True), ["node4"])
         await driver.read()
         assert states() == running
         await driver.read()

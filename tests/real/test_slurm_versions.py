@@ -51,7 +51,7 @@ def test_it_drains_reads_and_releases_and_leaves_the_drains_of_others(
             assert slurm.node(one.node) == ("idle+drain", reason)
         view = await driver.read()
         assert view.holds == {**applied.now}
-        assert view.nodes["n1"].labels == {"partitions": "all,debug", "features": "h100"}
+        assert view.nodes["n1"].labels == {"partition": "all,debug", "feature": "h100"}
         freed = await driver.apply([WantedIsolation(name) for name in ("n1", "n2", "n3")])
         assert freed.now == {"n1": None, "n2": None, "n3": foreign}
 

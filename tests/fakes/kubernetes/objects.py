@@ -85,6 +85,14 @@ class Objects:
                 metadata["namespace"] = key[0]
             return self._commit(kind, key, one, "ADDED")
 
+    def seed(self, kind: str, key: Key, one: Json) -> None:
+        """Take up an object that was there before anybody looked; for the sake of many."""
+        with self.changed:
+            self.revision += 1
+            version = {"resourceVersion": str(self.revision), "uid": str(uuid.uuid4())}
+            one["metadata"] |= version
+            self._by_kind.setdefault(kind, {})[key] = one
+
     def replace(self, kind: str, key: Key, one: Json) -> Json:
         """Write an object that is there; one that is as it was is no change."""
         with self.changed:

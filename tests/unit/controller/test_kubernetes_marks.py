@@ -29,7 +29,6 @@ from everstep_controller.drivers.kubernetes.objects import Node, UnusableError, 
 
 Json = dict[str, Any]
 MARKING = Marking("c1", tolerated=("nvidia.com/gpu",))
-CORDONING = Marking("c1", cordon=True)
 
 
 def node(
@@ -70,7 +69,7 @@ def after(before: Node, change: Change, marking: Marking) -> Node:
         for key, value in asked["metadata"].get("annotations", {}).items():
             annotations.pop(key, None)
             annotations |= {key: value} if value is not None else {}
-        spec |= {key: value or False for key, value in asked.get("spec", {}).items()}
+        spec |= {k: False if v is None else v for k, v in asked.get("spec", {}).items()}
     body["metadata"]["annotations"] = annotations
     body["spec"] = spec
     return decoded(json.dumps(body).encode(), Node, "a node")
@@ -129,25 +128,31 @@ _NOTES = st.dictionaries(
     st.sampled_from(["isolated_by", "cordoned_by", "out_of_service_by"]),
     st.sampled_from(["c1", "c2"]),
 )
-_MARKINGS = st.builds(
-    Marking, st.just("c1"), st.sampled_from(["NoSchedule", "NoExecute"]), st.booleans()
-)
+_CORDONS = st.sampled_from([None, True, False])
+_MARKINGS = st.builds(Marking, st.just("c1"), st.sampled_from(["NoSchedule", "NoExecute"]))
 
 
-@given(_TAINTS, st.booleans(), _NOTES, _MARKINGS, st.booleans())
+@given(_TAINTS, st.booleans(), _NOTES, _MARKINGS, st.booleans(), _CORDONS)
 def test_to_withhold_and_to_free_changes_nothing_of_others(
-    taints: list[Json], cordoned: bool, notes: dict[str, str], marking: Marking, out: bool
+    taints: list[Json],
+    cordoned: bool,
+    notes: dict[str, str],
+    marking: Marking,
+    out: bool,
+    cordon: bool | None,
 ) -> None:
     before = node(*taints, unschedulable=cordoned, conditions=(), **notes)
     view = view_of(before)
     theirs = [one for one, _ in before.taints() if one.key != TAINT or not is_ours(view, marking)]
     foreign = foreign_hold(view, marking)
 
-    held = before if foreign else after(before, Change("automation", out), marking)
+    change = Change("automation", out, cordon)
+    held = before if foreign else after(before, change, marking)
     if not foreign:
         assert is_ours(view_of(held), marking)
         assert hold_of(view_of(held), marking) is not None
-        again = after(held, Change("automation", out), marking)
+        assert not cordon or held.spec.unschedulable
+        again = after(held, change, marking)
         assert view_of(again).taints == view_of(held).taints
     freed = after(held, Change(), marking)
     assert not is_ours(view_of(freed), marking)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
@@ -134,10 +134,10 @@ class KubernetesDriver:
         now: dict[str, Hold | None] = {}
         failures: dict[str, str] = {}
         unmanaged: set[str] = set()
-        limit = asyncio.Semaphore(_AT_ONCE)
+        left = iter(wanted)
 
-        async def make(one: WantedIsolation) -> None:
-            async with limit:
+        async def work() -> None:
+            for one in left:
                 try:
                     now[one.node] = await self._make(one)
                 except _NoSuchNodeError:
@@ -145,16 +145,9 @@ class KubernetesDriver:
                 except DriverError as error:
                     failures[one.node] = str(error)
 
-        tasks = {asyncio.create_task(make(one)): one for one in wanted}
-        try:
-            await asyncio.wait(tasks, timeout=self._context.call_timeout_s * _SHARE)
-        finally:
-            late = [one for task, one in tasks.items() if not task.done()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-        for one in late:
-            failures.setdefault(one.node, "it was not reached in time, and is asked for again")
+        await _together(work, min(_AT_ONCE, len(wanted)), self._context.call_timeout_s * _SHARE)
+        for name in {one.node for one in wanted} - now.keys() - failures.keys() - unmanaged:
+            failures[name] = "it was not reached in time, and is asked for again"
         return Applied(now, failures, unmanaged)
 
     async def close(self) -> None:
@@ -215,9 +208,7 @@ class KubernetesDriver:
                 del self._dead[uid]
                 continue
             out = await self._is_off(dead, wanted)
-            await self._see_after(
-                dead, Change(strongest(wanted.owners), out, wanted.cordon), frees=False
-            )
+            await self._see_after(dead, Change(strongest(wanted.owners), out), frees=False)
 
     async def _see_after(self, view: NodeView, change: Change, *, frees: bool) -> None:
         """Change the marks of a node; where that fails, the next reading does it."""
@@ -233,20 +224,18 @@ class KubernetesDriver:
     async def _view(self) -> DriverView:
         holds, nodes, silent = dict[str, Hold](), dict[str, SchedulerNode](), list[NodeView]()
         marking = self._marking()
-        for count, (name, own) in enumerate(self._names.items()):
-            view = self._nodes.views.get(name)
-            if view is None:
-                continue
+        # Others than our own may become ours, by their labels.
+        for count, (name, view) in enumerate(list(self._nodes.views.items())):
             hold = hold_of(view, marking)
-            if hold is not None:
+            own = self._names.get(name, "")
+            if hold is not None and own:
                 holds[own] = hold
-            if view.is_silent:
+            if view.is_silent and own:
                 silent.append(view)
-            nodes[own] = SchedulerNode(view.state, labels=view.labels)
+            said = SchedulerNode(view.state, labels=view.labels)
+            nodes.update((known, said) for known in self._nodes.names_of(view))
             if count % 500 == 499:
-                await asyncio.sleep(
-                    0
-                )  # of a large fleet it takes longer than a turn of the loop may
+                await asyncio.sleep(0)  # a large fleet takes longer than a turn may
         down = dict(await asyncio.gather(*map(self._down, silent[:_ASKED_MAX])))
         if self._policy.shows_pods:
             await self._add_work(nodes)
@@ -290,6 +279,8 @@ class KubernetesDriver:
     async def _make(self, wanted: WantedIsolation) -> Hold | None:
         """Make one node so; return the hold on it. Raises DriverError."""
         known = self._nodes.find(wanted.node)
+        if known is None and self._nodes.selector:
+            raise _NoSuchNodeError(wanted.node)  # what is not followed is not changed either
         name = known.name if known is not None else wanted.node
         node = await self._node(name)
         view = self._kept(node)
@@ -298,7 +289,8 @@ class KubernetesDriver:
         owner = strongest(wanted.owners) if wanted.withheld else ""
         self._remember(view, wanted, told)
         out = await self._is_off(view, wanted)
-        change = Change(owner, out, wanted.cordon)
+        cordon = self._configured.cordon if wanted.cordon is None else wanted.cordon
+        change = Change(owner, out, cordon)
         view = await self._patch(view, change, frees=not owner, read=node)
         marking = self._marking()
         wanted_condition = self._condition_of(view)
@@ -409,6 +401,23 @@ class KubernetesDriver:
     def _owner_on(view: NodeView, marking: Marking) -> str:
         taints: Mapping[str, str] = {taint.key: taint.value for taint in view.taints}
         return taints[TAINT] if is_ours(view, marking) else ""
+
+
+async def _together(
+    work: Callable[[], Coroutine[None, None, None]], count: int, timeout_s: float
+) -> None:
+    """Do this so many times beside one another, until it is done or the time is over."""
+    workers = [asyncio.create_task(work()) for _ in range(count)]
+    try:
+        if workers:
+            await asyncio.wait(workers, timeout=timeout_s)
+    finally:
+        for worker in workers:
+            worker.cancel()
+        ended = await asyncio.gather(*workers, return_exceptions=True)
+    for error in ended:
+        if isinstance(error, Exception):
+            raise error
 
 
 class _NoSuchNodeError(DriverError):

@@ -181,13 +181,11 @@ def has_stale_marks(node: NodeView, marking: Marking) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Wanted marks of a node: withheld for an owner or not, and taken for switched off or not.
-
-    ``cordon``: whether it is cordoned as well; None: as is configured for all.
-    """
+    """Wanted marks of a node: withheld for an owner or not, cordoned besides, or switched off."""
 
     owner: str = ""
     out_of_service: bool = False
+    # None: its cordon stays as it is, unless ours is to go with the rest.
     cordon: bool | None = None
 
 
@@ -205,21 +203,21 @@ def patch_of(node: Node, change: Change, marking: Marking) -> dict[str, object] 
     UnusableError.
     """
     view = view_of(node)
-    ours, cordoned = is_ours(view, marking), is_cordoned_by_us(view, marking)
+    cordoned = is_cordoned_by_us(view, marking)
     taints = _taints_with(node, change, view, marking)
     annotations: dict[str, str | None] = {}
     spec: dict[str, object] = {}
     if taints != (node.spec.taints or []):
         spec["taints"] = taints
     _note(annotations, view, ISOLATED_BY, marking.cluster if change.owner else None, marking)
-    cordon = marking.cordon if change.cordon is None else change.cordon
-    if change.owner and cordon and not view.unschedulable and not ours:
+    if change.owner and change.cordon and not view.unschedulable:
         spec["unschedulable"] = True
         annotations[CORDONED_BY] = marking.cluster
-    elif not change.owner or not cordoned:
+    elif cordoned and (not change.owner or change.cordon is False):
+        spec["unschedulable"] = None
+        annotations[CORDONED_BY] = None
+    elif not cordoned:
         _note(annotations, view, CORDONED_BY, None, marking)
-        if cordoned:
-            spec["unschedulable"] = None
     out_by_us = change.out_of_service and not _is_out_by_others(view, marking)
     _note(annotations, view, OUT_OF_SERVICE_BY, marking.cluster if out_by_us else None, marking)
     if not spec and not annotations:

@@ -43,7 +43,7 @@ class Nodes:
 
     def __init__(self, server: ApiServer, selector: str, randomness: random.Random) -> None:
         self._server = server
-        self._selector = selector
+        self.selector = selector
         self._random = randomness
         self._views: dict[str, NodeView] = {}
         self._by_hostname: dict[str, str] = {}
@@ -69,6 +69,12 @@ class Nodes:
         """Return a node by its name, or by the host's name that its kubelet has put on it."""
         view = self._views.get(name)
         return view or self._views.get(self._by_hostname.get(name, ""))
+
+    def names_of(self, view: NodeView) -> set[str]:
+        """Return the names by which a node is found."""
+        hostname = view.labels.get(_HOSTNAME, "")
+        is_by_hostname = hostname and hostname not in self._views
+        return {view.name, hostname} if is_by_hostname else {view.name}
 
     async def known(self) -> None:
         """Wait until they are known, or why not is. Raises ApiError."""
@@ -196,7 +202,7 @@ class Nodes:
             self.keep(view_of(node))
 
     def _selected(self) -> dict[str, str]:
-        return {"labelSelector": self._selector} if self._selector else {}
+        return {"labelSelector": self.selector} if self.selector else {}
 
     def _told_well(self) -> None:
         if self.failure:

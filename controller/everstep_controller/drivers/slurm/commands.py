@@ -175,6 +175,11 @@ def failure_sentence(program: str, done: FinishedProgram) -> str:
         return _RIGHTS.format(name=_user_name(), said=said)
     if is_away(done.errors):
         return f"slurmctld does not answer: {said}; type 'scontrol ping' where the controller runs"
+    if "authentication error" in done.errors.lower():
+        return (
+            f"slurmctld does not know the controller: {said}; write a new token to "
+            "drivers.slurm.jwt_file ('scontrol token'), or compare munge's keys"
+        )
     if "munge" in done.errors.lower():
         return (
             f"{program} fails at munge: {said}; type 'munge -n | unmunge' where the controller runs"

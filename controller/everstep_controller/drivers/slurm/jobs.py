@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from everstep_controller.drivers.slurm.commands import SlurmCommands
-from everstep_controller.drivers.slurm.hostlists import expand
 
 _FIELDS = ("JobID", "State", "NodeList")
 _REQUEUE = re.compile(r" Requeue=([01]) ")
@@ -39,7 +38,18 @@ class SlurmJobs:
         separator = f"|{secrets.token_hex(8)}|"
         fields = ",".join(f"{one}:0{separator}" for one in _FIELDS)
         words = ("--all", "-h", "-t", "R,S,CG,CF", "-w", ",".join(nodes), "-O", fields)
-        return list(decode_squeue(await self._commands.squeue(cluster, *words), separator))
+        told = decode_squeue(await self._commands.squeue(cluster, *words), separator)
+        return [
+            SlurmJob(number, state, await self._names(cluster, listed))
+            for number, state, listed in told
+        ]
+
+    async def _names(self, cluster: str, listed: str) -> frozenset[str]:
+        """Return the names in a list of nodes, which Slurm itself expands."""
+        if "[" not in listed:
+            return frozenset(listed.split(","))
+        shown = await self._commands.show(cluster, "hostnames", listed)
+        return frozenset(shown.split())
 
     async def requeue(
         self, cluster: str, jobs: Sequence[SlurmJob], launching: Collection[str]
@@ -59,13 +69,16 @@ class SlurmJobs:
                 await self._commands.scontrol(cluster, "requeue", job.number)
 
 
-def decode_squeue(text: str, separator: str) -> Iterator[SlurmJob]:
-    """Yield the jobs of ``squeue -h -O``; a line that is not whole is left out."""
+def decode_squeue(text: str, separator: str) -> Iterator[tuple[str, str, str]]:
+    """Yield number, state and list of nodes of each job of ``squeue -h -O``.
+
+    A line that is not whole is left out.
+    """
     fields = text.split(separator)[:-1]
     for at in range(0, len(fields) - len(_FIELDS) + 1, len(_FIELDS)):
-        number, state, nodes = (one.strip() for one in fields[at : at + len(_FIELDS)])
+        number, state, listed = (one.strip() for one in fields[at : at + len(_FIELDS)])
         if number.isdigit():
-            yield SlurmJob(number, state, frozenset(expand(nodes)))
+            yield number, state, listed
 
 
 def may_be_requeued(shown: str, number: str) -> bool:

@@ -92,7 +92,7 @@ class SlurmNode:
 
     def told(self, work: Sequence[str] = ()) -> SchedulerNode:
         """Return what people are told of it."""
-        labels = {"partitions": ",".join(self.partitions), "features": self.features}
+        labels = {"partition": ",".join(self.partitions), "feature": self.features}
         return SchedulerNode(self.shown_state, tuple(work), {k: v for k, v in labels.items() if v})
 
     def _is_only_silent(self, cluster_id: str) -> bool:

@@ -43,7 +43,7 @@ def test_a_node_of_two_partitions_is_one_node(nodes: dict[str, SlurmNode]) -> No
     assert len(nodes) == 10
     assert nodes["n1"].partitions == ("batch", "debug")
     assert nodes["n3"].told(["7"]) == SchedulerNode(
-        nodes["n3"].shown_state, ("7",), {"partitions": "batch", "features": "h100,ib"}
+        nodes["n3"].shown_state, ("7",), {"partition": "batch", "feature": "h100,ib"}
     )
 
 
