@@ -189,9 +189,11 @@ def test_every_driver_in_the_configuration_is_made() -> None:
 def test_groups_are_read_with_their_lists_and_all_their_mistakes_are_told_at_once(
     tmp_path: Path,
 ) -> None:
-    text = '[groups.a]\nnodes = ["gpu-[01-03]", "login"]\nmode = "observe"\n'
+    text = '[groups.a]\nnodes = ["gpu-[01-03,7]", "login"]\nmode = "observe"\n'
     groups = expanded_groups(loaded(tmp_path, text).groups)
-    assert groups["a"] == Group(nodes=("gpu-01", "gpu-02", "gpu-03", "login"), mode=Mode.OBSERVE)
+    nodes = ("gpu-01", "gpu-02", "gpu-03", "gpu-7", "login")
+    assert sorted(groups["a"].nodes) == sorted(nodes)
+    assert groups["a"] == Group(nodes=groups["a"].nodes, mode=Mode.OBSERVE)
     wrong = (
         '[groups."b c"]\nnodes = ["gpu-[1-"]\n[groups.empty]\nenforce_share = 1.5\n'
         '[groups.c]\nlabels = ["=x", "a=b,c"]\ndomains = ["/"]\ndrivers = ["comand", "command"]\n'
