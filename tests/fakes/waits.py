@@ -51,15 +51,16 @@ async def eventually(
 ) -> T:
     """Do what wait_until does while the loop goes on; the question may be a coroutine."""
     loop, last = asyncio.get_running_loop(), cast(object, None)
+    limit = asyncio.timeout(patience_s)
     try:
-        async with asyncio.timeout(patience_s) as limit:
+        async with limit:
             while True:
                 asked_s = loop.time()
                 try:
                     asked = ask()
                     answer = await asked if isawaitable(asked) else asked
                     if answer:
-                        return answer
+                        return cast("T", answer)
                     last = answer
                 except OSError as error:
                     last = error

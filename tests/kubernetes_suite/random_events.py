@@ -147,7 +147,7 @@ class Player:
         for name in sorted(self.model.gone):
             self.human.make(name)
         self.model.gone.clear()
-        quiet = 0
+        quiet, wrong = 0, list[str]()
         for _ in range(_ROUNDS_MAX):
             quiet = quiet + 1 if await self.reconcile() else 0
             if quiet >= 3 and not (wrong := self.wrong()):

@@ -1,6 +1,8 @@
 """Admin service over gRPC: the command line's calls, each answered by a method of AdminApi."""
 
 # ruff: noqa: N802 - the names are those of admin.proto
+# What a decorator returns has its parameters by place, as gRPC calls it.
+# pyright: reportIncompatibleMethodOverride=false
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing

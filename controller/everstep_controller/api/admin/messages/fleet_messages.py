@@ -32,7 +32,7 @@ from everstep_proto.generated import admin_pb2
 _FINDINGS_MAX = 100
 _WORST_FIRST = {Severity.FATAL: 0, Severity.DEGRADED: 1, Severity.INFO: 2}
 # Fields of an incident that only those of jobs have.
-_NOT_OF_A_JOB = dict.fromkeys(
+_NOT_OF_A_JOB: Mapping[str, object] = dict.fromkeys(
     (
         "plan",
         "step_before",
@@ -265,7 +265,7 @@ def _incident(job: JobRecord, incident: JobIncident, now_ns: int) -> admin_pb2.I
         admin_pb2.Category(name=category, time_ns=amount)
         for category, amount in job.ledger.totals(now_ns, incident.id).items()
     ]
-    of_a_job = {
+    of_a_job: dict[str, object] = {
         "has_restored": incident.step_restored is not None,
         "costs": costs,
         "deaths": map(death_to_admin, incident.deaths),
