@@ -19,6 +19,7 @@ from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.judging.judgement import Faulty
 from fakes.health_service import no_look, served
 from fakes.nvml import FakeDriver
+from fakes.waits import wait_until
 
 
 @pytest.fixture
@@ -65,6 +66,25 @@ def _check(
     return _run(folder, "check", *words, variables=variables)
 
 
+def _stuck(folder: Path) -> tuple[Path, str]:
+    """Return a configuration whose reader waits as for a file on a dead server, and its path."""
+    config = _config(folder)
+    config.write_text(f"# stuck\n{config.read_text()}")
+    (folder / "sitecustomize.py").write_text(f"""
+import pathlib, threading, tomllib
+loads = tomllib.loads
+
+def stuck(text):
+    if text.startswith("# stuck"):
+        pathlib.Path({str(folder / "reads")!r}).touch()
+        threading.Event().wait()
+    return loads(text)
+
+tomllib.loads = stuck
+""")
+    return config, os.pathsep.join([str(folder), *(entry for entry in sys.path if entry)])
+
+
 def test_a_healthy_node_passes_without_an_agent_and_without_an_environment(folder: Path) -> None:
     file = _config(folder)
     done = _check(folder, "--config", str(file), "--only", "gpu,net", "--json")
@@ -108,20 +128,17 @@ def test_who_asks_for_the_inventory_alone_hears_that_none_is_expected(folder: Pa
 
 
 def test_an_interrupted_check_ends_without_a_word(folder: Path) -> None:
-    # It waits for a pipe that nobody writes to.
-    os.mkfifo(folder / "agent.toml")
+    config, path = _stuck(folder)
     command = [sys.executable, "-m", "everstep_agent.main", "check"]
-    path = os.pathsep.join(entry for entry in sys.path if entry)
     check = subprocess.Popen(
-        [*command, "--config", str(folder / "agent.toml")],
+        [*command, "--config", str(config)],
         env={"PYTHONPATH": path},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    # The pipe opens when the command reads it: only then its handlers stand.
-    with (folder / "agent.toml").open("wb"):
-        check.send_signal(signal.SIGINT)
-    # A signal that comes just before a read does not interrupt it: the end of the pipe does.
+    # Its handlers stand when it reads its configuration.
+    wait_until((folder / "reads").exists)
+    check.send_signal(signal.SIGINT)
     assert check.wait(30) == 130
     assert check.communicate() == (b"", b"")
 
@@ -139,10 +156,9 @@ def test_a_driver_that_hangs_does_not_keep_the_check(folder: Path) -> None:
 
 
 def test_the_deadline_holds_even_when_the_command_itself_is_stuck(folder: Path) -> None:
-    # To open a pipe that nobody writes to blocks for ever, as a file on a dead server does.
-    os.mkfifo(folder / "agent.toml")
-    words = ("--config", str(folder / "agent.toml"), "--deadline", "1", "--nagios")
-    done = _check(folder, *words)
+    config, path = _stuck(folder)
+    words = ("--config", str(config), "--deadline", "1", "--nagios")
+    done = _check(folder, *words, variables=(f"PYTHONPATH={path}",))
     assert done.returncode == 3
     assert "the deadline of 1 s has passed" in done.stdout
 

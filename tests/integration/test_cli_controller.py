@@ -108,8 +108,8 @@ def test_an_operators_claim_stays_until_the_operator_releases_it(
 
 
 def test_automation_is_paused_and_resumed(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert ask(capsys, address, "pause", "--reason", "switch upgrade") == {"paused": ["fleet"]}
-    assert ask(capsys, address, "resume") == {"paused": []}
+    assert ask(capsys, address, "pause", "--reason", "switch upgrade")["paused"] == ["fleet"]
+    assert ask(capsys, address, "resume")["paused"] == []
 
 
 def test_events_tell_the_story_of_a_node(address: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -116,9 +116,11 @@ def test_a_bad_answer_is_a_failure_of_that_node_and_tried_again(
             applied = await driver.apply([wanted(one)])
             assert sentence in applied.failures.get(one, "")
             assert bool(sentence) == bool(applied.failures)
-            assert (await driver.apply([wanted(one), wanted(other)])).now == {
-                one: ours(),
-                other: ours(),
+            held = (await driver.apply([wanted(one), wanted(other)])).now
+            # A heartbeat that waited as well may come after it, and is put right by the next one.
+            assert {name: hold is not None and hold.ours for name, hold in held.items()} == {
+                one: True,
+                other: True,
             }
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""CloudEvents of webhooks: what a line of the event list says, as CloudEvents 1.0 has it. Pure.
+"""CloudEvents of webhooks: what a line of the event list says, as CloudEvents 1.0 has it.
 
 https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md, "Context attributes". The event
 of a line is always the same, byte by byte, so that a receiver knows one that comes twice by its id.

@@ -1,4 +1,4 @@
-"""Delivery queue of one webhook: order, rate, back-off and digests. Pure: time is an argument.
+"""Delivery queue of one webhook: order, rate, back-off and digests. Time is an argument.
 
 The journal is the queue, and this is its head: events wait here in the order of the event list, up
 to a bound, and what does not fit is read later. An event is not sent before the one before it of

@@ -159,7 +159,9 @@ def hold_of(node: NodeView, marking: Marking) -> Hold | None:
     if reason := foreign_hold(node, marking):
         return Hold(reason, ours=False)
     if is_ours(node, marking):
-        said = node.isolated.message if node.isolated is not None else ""
+        # A heartbeat that was under way may have written for a moment what was so before.
+        told = node.isolated
+        said = told.message if told is not None and told.status == "True" else ""
         return Hold(said.rpartition(_COMMAND)[0] or said, ours=True)
     return None
 
