@@ -117,7 +117,7 @@ def _booted(folder: Path, name: str, patience_s: float, namespace: Path | None) 
                 start_new_session=True,
             )
         try:
-            box = Box(wait_until(lambda: _first_child(process.pid)), root)
+            box = Box(wait_until(lambda: first_process(process.pid)), root)
             _await_bus(box, patience_s)
             yield box
         finally:
@@ -231,9 +231,15 @@ def _link(path: Path, target: str) -> None:
     path.symlink_to(target)
 
 
-def _first_child(pid: int) -> int | None:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(children[0]) if children else None
+def first_process(pid: int) -> int | None:
+    """Return the first process of the container that nspawn runs; before it, it has a helper."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        with contextlib.suppress(OSError):
+            status = Path(f"/proc/{child}/status").read_text()
+            numbers = status.partition("NSpid:")[2].partition("\n")[0].split()
+            if len(numbers) > 1 and numbers[-1] == "1":
+                return int(child)
+    return None
 
 
 def enable(box: Box, units: Sequence[str]) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from fakes.waits import wait_until
 from field.machines.image import overlay
 from field.machines.site import Place
+from real.booted_box import first_process
 
 _GROUPS = Path("/sys/fs/cgroup")
 # systemd makes groups in the first two; the others limit and freeze a machine as a whole.
@@ -151,7 +152,7 @@ class Machine:
     def _first_process(self, process: "subprocess.Popen[bytes]") -> int | None:
         said = self.console.read_text(errors="replace")[-400:]
         assert process.poll() is None, f"{self.name} ended with {process.returncode}: {said}"
-        return _first_child(process.pid)
+        return first_process(process.pid)
 
     def _reap(self) -> None:
         assert self.process is not None
@@ -265,8 +266,3 @@ def _remove_below(top: Path) -> None:
     for folder in sorted(below, reverse=True):
         with contextlib.suppress(OSError):
             folder.rmdir()
-
-
-def _first_child(pid: int) -> int | None:
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    return int(children[0]) if children else None
