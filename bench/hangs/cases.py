@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hangs.programs import LAYOUTS, PIPELINES, changed, layout
+from hangs.programs import LAYOUTS, PIPELINES, SAVED, changed, layout
 
 from everstep_common.hangs.reports.rank_report import RankHangReport
 from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
@@ -30,6 +30,8 @@ RIGHT: dict[str, HangClass] = {
     "save_blocked": HangClass.CPU_SIDE,
 }
 KINDS = tuple(RIGHT)
+# What a save is called where a look finds it in the kernel: the disk is as busy as it looks.
+_ON_DISK = ("save", HangClass.STORAGE)
 PROGRAM_KINDS = frozenset(("skip", "reorder", "shape", "recv"))
 # What comes out by itself: nothing is to be done but to tell it.
 NEGATIVES = frozenset(("loader", "evaluation", "save", "save_blocked"))
@@ -113,12 +115,16 @@ class Outcome:
     @property
     def class_right(self) -> bool:
         """Return whether the hang was called what it was."""
-        return self.verdict is not None and self.verdict.kind is RIGHT[self.case.kind]
+        kind = self.case.kind
+        told = self.verdict and self.verdict.kind
+        return told is RIGHT[kind] or (kind, told) == _ON_DISK
 
     @property
     def place_right(self) -> bool:
         """Return whether the reason says where a rank is that comes out by itself."""
-        place = PLACES.get(self.case.kind)
+        kind = self.case.kind
+        told = self.verdict and self.verdict.kind
+        place = SAVED if (kind, told) == _ON_DISK else PLACES.get(kind)
         culprits = self.verdict.culprits if self.verdict else ()
         return place is None or any(place in one.reason for one in culprits)
 

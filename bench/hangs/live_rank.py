@@ -25,7 +25,18 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from hangs.programs import PROGRESS, WORLD, Call, Fault, Layout, Start, changed, layout, phase_name
+from hangs.programs import (
+    PROGRESS,
+    SAVED,
+    WORLD,
+    Call,
+    Fault,
+    Layout,
+    Start,
+    changed,
+    layout,
+    phase_name,
+)
 from torch.nn.parallel import DistributedDataParallel
 
 from everstep.rank.declared import DeclaredProgress, page_of_process
@@ -286,7 +297,7 @@ def _evaluate(release: Path) -> None:
 
 def _save_checkpoint(release: Path) -> None:
     """Write and flush a file, on a disk that takes its time."""
-    with open(release.with_suffix(".saved"), "wb") as file:
+    with open(release.with_suffix(SAVED), "wb") as file:
         while not release.exists():
             file.seek(0)
             file.write(_PAGE)

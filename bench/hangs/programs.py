@@ -40,6 +40,8 @@ class Call:
 # Of each rank in the file "progress" of a job: the step it is in, and the call; the last record is
 # the number of the phase that all are in, and 0.
 PROGRESS = struct.Struct("=qq")
+# What a file that a rank saves ends with.
+SAVED = ".saved"
 
 
 def phase_name(number: int) -> str:

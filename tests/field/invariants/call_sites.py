@@ -466,7 +466,7 @@ def _trainer() -> Iterator[CallSite]:
         *(_N, "no machine of the field has a GPU"),
     )
     yield CallSite(
-        *(f"{_T}.rank.log_rate_limit", "sentence", _X), "each sentence has a row of its own below"
+        *(f"{_T}.rank.sdk_log", "sentence", _X), "each sentence has a row of its own below"
     )
     yield CallSite(
         *(_T, "steps are not saved: %s", _X), "the job shows how many steps it skipped, and why"

@@ -54,6 +54,18 @@ def test_a_job_that_goes_on_counts_in_no_share_but_its_own() -> None:
     assert by_name([Outcome(draw_case("skip", 2))]) == {}
 
 
+def test_a_save_that_waits_for_the_disk_may_be_called_storage_if_its_file_is_named() -> None:
+    told = outcome("save", 1, told=HangClass.STORAGE)
+    assert told.class_right
+    assert not told.right
+    assert told.verdict is not None
+    culprits = tuple(
+        replace(one, reason='it waits for "/tmp/1.saved"') for one in told.verdict.culprits
+    )
+    assert replace(told, verdict=replace(told.verdict, culprits=culprits)).right
+    assert not outcome("loader", 1, told=HangClass.STORAGE).class_right
+
+
 def test_what_comes_late_is_counted_and_its_percentile_told() -> None:
     late = [replace(outcome("sleep", seed), detected_s=5.1) for seed in range(2)]
     found = by_name([*late, *(outcome("sleep", seed) for seed in range(2, 20))])
