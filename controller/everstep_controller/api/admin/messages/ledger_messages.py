@@ -44,6 +44,7 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
             answer(admin_pb2.PublishedRatio, one)
             for one in published(_measured(state, job, totals, now_ns))
         ],
+        begin_ns=job.ledger.started_ns,
         mttf_s=found.wall_ns / _NS / found.failures if found.failures else 0,
         stages=[
             admin_pb2.StageTime(
