@@ -69,7 +69,8 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     liveness.lost_by = node.identity.renamed_to = ""
     indexing.note_hearing(turn, node)
     quorum.note_heard(turn)
-    liveness.unheard = False
+    liveness.unheard = liveness.renewing = False
+    liveness.hello_ns = turn.now_ns
     findings.replace_agent_findings(turn, node, event.open_findings, event.findings_since_ns)
     node.blame.reason = ""
     node.news.connected = (
