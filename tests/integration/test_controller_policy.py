@@ -23,7 +23,7 @@ enforce_shares = {XidFatal = 0.5}
 """
 
 
-async def _what_if(admin: admin_pb2_grpc.AdminStub, subject: str) -> admin_pb2.PolicyReply:
+async def _what_if(admin: "admin_pb2_grpc.AdminAsyncStub", subject: str) -> admin_pb2.PolicyReply:
     request = admin_pb2.GetPolicyRequest(subject=subject, what_if_ns=_HOUR_NS)
     return await admin.GetPolicy(request)
 
