@@ -20,7 +20,11 @@ from everstep_controller.core.model.isolation import (
     IsolationResult,
     WantedIsolation,
 )
-from everstep_controller.core.nodes.isolation import changed_holds, changed_labels, is_awaited
+from everstep_controller.core.nodes.isolation_differences import (
+    changed_holds,
+    changed_labels,
+    is_awaited,
+)
 from everstep_controller.drivers.port import (
     Applied,
     ClosableDriver,

@@ -36,6 +36,7 @@ class ListNodesRequest(_message.Message):
     PAGE_NODES_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SUMMARY_ONLY_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     troubled: _builtins.bool
     """List only those that are not simply healthy: in another state, claimed, doubtful or away. The summary counts all."""
     sort: _builtins.str
@@ -62,6 +63,10 @@ class ListNodesRequest(_message.Message):
     def findings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only those on which one of these conditions is open: "XidFatal"."""
 
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those in one of these groups."""
+
     def __init__(
         self,
         *,
@@ -74,10 +79,11 @@ class ListNodesRequest(_message.Message):
         page_nodes: _builtins.int = ...,
         page_token: _builtins.str = ...,
         summary_only: _builtins.bool = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "names", b"names", "page_nodes", b"page_nodes", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "groups", b"groups", "names", b"names", "page_nodes", b"page_nodes", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
