@@ -2562,25 +2562,29 @@ Global___NodeInspection: _TypeAlias = NodeInspection  # noqa: Y015
 
 @_typing.final
 class GetFleetLedgerRequest(_message.Message):
-    """Which periods."""
+    """Which time of which jobs, and by what it is told apart."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PERIOD_FIELD_NUMBER: _builtins.int
     PERIODS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     period: _builtins.str
-    """"day" (also when empty), "week" or "month", in UTC."""
+    """"day" (also when empty), "week" or "month", in UTC; or "job", "node", "queue", "account", "cause", "device" or "generation"."""
     periods: _builtins.int
-    """So many of them, with the one that is going on; 0: 14, at most 400."""
+    """So many of them, with the one that is going on, or so many days; 0: 14, at most 400."""
+    job: _builtins.str
+    """Id or name of the jobs; empty for all."""
     def __init__(
         self,
         *,
         period: _builtins.str = ...,
         periods: _builtins.int = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["period", b"period", "periods", b"periods"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "period", b"period", "periods", b"periods"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2595,6 +2599,13 @@ class FleetLedger(_message.Message):
     PERIODS_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     DEFINITIONS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    PRICE_PER_DEVICE_HOUR_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    """By what the rows are told apart, as asked for."""
+    price_per_device_hour: _builtins.float
+    """Price of a device for an hour; 0: none is set."""
     @_builtins.property
     def periods(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetPeriod]:
         """The periods in which there was a job, oldest first."""
@@ -2607,16 +2618,23 @@ class FleetLedger(_message.Message):
     def definitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What these numbers mean, a sentence each."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is not in these numbers, and why; a sentence each."""
+
     def __init__(
         self,
         *,
         periods: _abc.Iterable[Global___FleetPeriod] | None = ...,
         whole: Global___FleetPeriod | None = ...,
         definitions: _abc.Iterable[_builtins.str] | None = ...,
+        by: _builtins.str = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+        price_per_device_hour: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["whole", b"whole"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "periods", b"periods", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "definitions", b"definitions", "notes", b"notes", "periods", b"periods", "price_per_device_hour", b"price_per_device_hour", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2624,7 +2642,7 @@ Global___FleetLedger: _TypeAlias = FleetLedger  # noqa: Y015
 
 @_typing.final
 class FleetPeriod(_message.Message):
-    """What the time of all jobs went to in a period."""
+    """What the time of jobs went to in a period, or of one job, queue, account, cause, node, device or generation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2636,6 +2654,13 @@ class FleetPeriod(_message.Message):
     ETTR_TIME_FIELD_NUMBER: _builtins.int
     ETTR_WORK_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    DEVICE_NS_FIELD_NUMBER: _builtins.int
+    ETTR_DEVICES_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    COST_LOST_FIELD_NUMBER: _builtins.int
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    INCIDENT_IDS_FIELD_NUMBER: _builtins.int
     begin_ns: _builtins.int
     """When it began."""
     end_ns: _builtins.int
@@ -2650,10 +2675,24 @@ class FleetPeriod(_message.Message):
     """productive over node_ns."""
     failures: _builtins.int
     """Incidents that nobody planned."""
+    key: _builtins.str
+    """Name of what this row is of; empty for a period of time."""
+    device_ns: _builtins.int
+    """Time of devices in jobs."""
+    ettr_devices: _builtins.float
+    """Time of devices in steps that count, over that of all devices that the jobs might have had."""
+    cost: _builtins.float
+    """device_ns at the price; 0 without one."""
+    cost_lost: _builtins.float
+    """What failures, planned work, waiting and slowness took of that: all but productive."""
+    incidents: _builtins.int
+    """Incidents, planned ones among them; ids of the newest of them."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it, the most first. Steps that are taken back later make it negative."""
 
+    @_builtins.property
+    def incident_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -2665,10 +2704,17 @@ class FleetPeriod(_message.Message):
         ettr_time: _builtins.float = ...,
         ettr_work: _builtins.float = ...,
         failures: _builtins.int = ...,
+        key: _builtins.str = ...,
+        device_ns: _builtins.int = ...,
+        ettr_devices: _builtins.float = ...,
+        cost: _builtins.float = ...,
+        cost_lost: _builtins.float = ...,
+        incidents: _builtins.int = ...,
+        incident_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_ns", b"begin_ns", "categories", b"categories", "end_ns", b"end_ns", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "jobs", b"jobs", "node_ns", b"node_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_ns", b"begin_ns", "categories", b"categories", "cost", b"cost", "cost_lost", b"cost_lost", "device_ns", b"device_ns", "end_ns", b"end_ns", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incident_ids", b"incident_ids", "incidents", b"incidents", "jobs", b"jobs", "key", b"key", "node_ns", b"node_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

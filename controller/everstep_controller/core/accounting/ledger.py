@@ -1,15 +1,12 @@
 """Ledger of a job: every nanosecond in exactly one category, and the ETTR that follows from it.
 
-Each segment of the timeline is in one category and reaches to the start of the next; the last one
-is open. Late evidence (a fault's onset, a step that was reported late) carves a piece out of it, so
+The timeline (timeline.py) is of segments, each in one category, that reach from one to the next, so
 categories always sum to the wall clock and none is ever a residual. The categories and their rules
 are in categories.py. The sentences of ``DEFINITIONS`` go out with the numbers.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from statistics import median_low
 
 from everstep_controller.core.accounting.categories import (
@@ -29,120 +26,7 @@ from everstep_controller.core.accounting.committed_steps import (
     take_blocks_after,
 )
 from everstep_controller.core.accounting.reliability import FailureBudget, failure_budget
-
-# Late evidence may change the timeline this far back; older segments are folded into the totals.
-RESTATEMENT_NS = 120_000_000_000
-
-
-@dataclass(slots=True)
-class Segment:
-    """Time from ``start_ns`` to the start of the next segment."""
-
-    start_ns: int
-    category: Category
-    incident: str = ""
-
-
-@dataclass(slots=True)
-class Timeline:
-    """Segments of a job, oldest first; all times are nanoseconds on the controller's timeline."""
-
-    started_ns: int
-    ended_ns: int | None = None
-    segments: list[Segment] = field(default_factory=list)
-    # What was folded: nanoseconds by category, and within it by incident, "" for none.
-    folded: dict[Category, dict[str, int]] = field(default_factory=dict)
-    incident: str = ""
-
-    def enter(self, at_ns: int, category: Category, incident: str | None = None) -> None:
-        """Label everything from ``at_ns`` on. Backdating overwrites what was there."""
-        if self.ended_ns is not None:
-            return
-        if incident is not None:
-            self.incident = incident
-        at_ns = max(at_ns, self._horizon_ns())
-        while self.segments and self.segments[-1].start_ns >= at_ns:
-            self.segments.pop()
-        self.segments.append(Segment(at_ns, category, self.incident))
-        self._fold(at_ns)
-
-    def relabel(self, names: Mapping[Category, Category], from_ns: int) -> None:
-        """Give time from ``from_ns`` on, where it is in a category of ``names``, its other name."""
-        starts = [segment.start_ns for segment in self.segments[1:]]
-        told: list[Segment] = []
-        for segment, until_ns in zip_longest(self.segments, starts):
-            late = segment.category in names and (until_ns is None or from_ns < until_ns)
-            if not late or segment.start_ns < from_ns:
-                told.append(segment)
-            if late:
-                start_ns = max(from_ns, segment.start_ns)
-                told.append(Segment(start_ns, names[segment.category], segment.incident))
-        self.segments = told
-
-    def totals(self, now_ns: int, incident: str | None = None) -> dict[Category, int]:
-        """Return nanoseconds by category up to ``now_ns``; of one incident when one is named."""
-        totals: Counter[Category] = Counter()
-        for category, owners in self.folded.items():
-            totals[category] += (
-                sum(owners.values()) if incident is None else owners.get(incident, 0)
-            )
-        end_ns = self.wall_end_ns(now_ns)
-        for segment, until_ns in self._spans(end_ns):
-            if incident is None or segment.incident == incident:
-                totals[segment.category] += until_ns - segment.start_ns
-        return {category: amount for category, amount in sorted(totals.items()) if amount}
-
-    def wall_end_ns(self, now_ns: int) -> int:
-        """Return where the wall clock of this job ends, seen at ``now_ns``."""
-        if self.ended_ns is not None:
-            return self.ended_ns
-        return max([now_ns, *(segment.start_ns for segment in self.segments[-1:])])
-
-    def wall_ns(self, now_ns: int) -> int:
-        """Return the job's wall clock so far."""
-        return self.wall_end_ns(now_ns) - self.started_ns
-
-    def _spans(self, end_ns: int) -> list[tuple[Segment, int]]:
-        starts = [segment.start_ns for segment in self.segments[1:]]
-        return list(zip(self.segments, [*starts, end_ns], strict=True)) if self.segments else []
-
-    def _horizon_ns(self) -> int:
-        return self.segments[0].start_ns if self.segments else self.started_ns
-
-    def _carve(self, start_ns: int, end_ns: int, category: Category, incident: str) -> None:
-        """Relabel a closed piece of the timeline."""
-        kept: list[Segment] = []
-        for segment, until_ns in self._spans(max(end_ns, self.segments[-1].start_ns)):
-            if until_ns <= start_ns or segment.start_ns >= end_ns:
-                kept.append(segment)
-                continue
-            if segment.start_ns < start_ns:
-                kept.append(Segment(segment.start_ns, segment.category, segment.incident))
-            kept.append(Segment(max(segment.start_ns, start_ns), category, incident))
-            if until_ns > end_ns:
-                kept.append(Segment(end_ns, segment.category, segment.incident))
-        self.segments = kept
-
-    def _fold(self, now_ns: int) -> None:
-        """Fold what late evidence can no longer reach."""
-        self._fold_before(now_ns - RESTATEMENT_NS)
-
-    def _fold_before(self, limit_ns: int) -> None:
-        while len(self.segments) > 1 and self.segments[1].start_ns <= limit_ns:
-            first = self.segments.pop(0)
-            length_ns = self.segments[0].start_ns - first.start_ns
-            self._add_folded(first.category, first.incident, length_ns)
-
-    def forget_incident(self, incident: str) -> None:
-        """Keep the time of an incident in its categories, and forget which incident it was of."""
-        for category, owners in self.folded.items():
-            if amount := owners.pop(incident, 0):
-                self._add_folded(category, "", amount)
-
-    def _add_folded(self, category: Category, incident: str, amount_ns: int) -> None:
-        owners = self.folded.setdefault(category, {})
-        owners[incident] = owners.get(incident, 0) + amount_ns
-
+from everstep_controller.core.accounting.timeline import Segment, Timeline
 
 # The reference step time is the median of so many steps of one generation …
 REFERENCE_STEPS = 101
@@ -344,7 +228,7 @@ class Ledger(Timeline):
         begun_ns = first.end_ns - first.stall_ns - usual_ns
         if guess is None or begun_ns <= first.start_ns:
             return 0
-        before = Segment(first.start_ns, guess.category, guess.incident)
+        before = Segment(first.start_ns, guess.category, guess.incident, self.nodes)
         self._restate(Category.PRODUCTIVE, before, begun_ns)
         self.steps.replace_newest([replace(first, start_ns=begun_ns, productive_ns=usual_ns)])
         return len(self.segments) - length
@@ -368,8 +252,8 @@ class Ledger(Timeline):
         if right.start_ns >= self._horizon_ns():
             self._carve(right.start_ns, until_ns, right.category, right.incident)
         else:
-            self.folded[booked][""] -= until_ns - right.start_ns
-            self._add_folded(right.category, right.incident, until_ns - right.start_ns)
+            target = (right.category, right.incident)
+            self._move((booked, ""), target, until_ns - right.start_ns)
 
     def _warmup(self) -> Category:
         """Return where the excess of the first steps goes."""
@@ -386,7 +270,7 @@ class Ledger(Timeline):
         cursor, cut = record.start_ns, []
         for category, owner, length in pieces:
             if length:
-                cut.append(Segment(cursor, category, owner))
+                cut.append(Segment(cursor, category, owner, rest.nodes))
                 cursor += length
         rest.start_ns = record.end_ns
         followers = self.segments[index + 1 :]
@@ -398,11 +282,10 @@ class Ledger(Timeline):
         """Relabel time of steps whose segments are folded already."""
         for category, amount in spent:
             owners = self.folded.get(category, {})
-            for owner in owners:
+            for owner in list(owners):
                 moved = min(amount, owners[owner])
-                owners[owner] -= moved
                 amount -= moved
-                self._add_folded(into, self.incident, moved)
+                self._move((category, owner), (into, self.incident), moved)
 
 
 def _runs(steps: Iterable[CommittedStep]) -> Iterator[tuple[int, int]]:
