@@ -2686,13 +2686,15 @@ class FleetPeriod(_message.Message):
     cost_lost: _builtins.float
     """What failures, planned work, waiting and slowness took of that: all but productive."""
     incidents: _builtins.int
-    """Incidents, planned ones among them; ids of the newest of them."""
+    """Incidents, planned ones among them."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it, the most first. Steps that are taken back later make it negative."""
 
     @_builtins.property
-    def incident_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def incident_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the newest of them."""
+
     def __init__(
         self,
         *,

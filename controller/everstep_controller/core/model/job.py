@@ -209,9 +209,10 @@ class JobSpec:
     # Fewest and most steps from one snapshot to the next; 0 leaves it to the controller.
     snapshot_every_min: int = 0
     snapshot_every_max: int = 0
-    # Whose time it is: what its scheduler or its user called the queue and the account; "": no one.
-    queue: str = ""
-    account: str = ""
+    # Whose time it is, as its scheduler or its user says; "": nobody does. A job that is submitted
+    # to another queue is the same job.
+    queue: str = field(default="", compare=False)
+    account: str = field(default="", compare=False)
 
 
 class Members(list[str]):
