@@ -2287,6 +2287,8 @@ class Ledger(_message.Message):
     MTTF_S_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
     BUDGET_BURNT_FIELD_NUMBER: _builtins.int
+    ETTR_DEVICES_FIELD_NUMBER: _builtins.int
+    DEGRADED_DEVICE_S_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -2309,6 +2311,10 @@ class Ledger(_message.Message):
     """Mean wall clock between its failures; 0 before the first one."""
     budget_burnt: _builtins.float
     """Of the time that failures may cost to hold 99.5 %, the share that they have taken; above 1 it is missed."""
+    ettr_devices: _builtins.float
+    """productive and slow.* in device-seconds, over those of as many nodes as it may have, all the time."""
+    degraded_device_s: _builtins.float
+    """Device-seconds that it did without: it had fewer nodes than it may have."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it."""
@@ -2347,10 +2353,12 @@ class Ledger(_message.Message):
         mttf_s: _builtins.float = ...,
         stages: _abc.Iterable[Global___StageTime] | None = ...,
         budget_burnt: _builtins.float = ...,
+        ettr_devices: _builtins.float = ...,
+        degraded_device_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
     _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015

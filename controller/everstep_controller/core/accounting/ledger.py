@@ -26,6 +26,7 @@ from everstep_controller.core.accounting.committed_steps import (
     take_blocks_after,
 )
 from everstep_controller.core.accounting.reliability import FailureBudget, failure_budget
+from everstep_controller.core.accounting.slow_time import SlowTime
 from everstep_controller.core.accounting.timeline import Segment, Timeline
 
 # The reference step time is the median of so many steps of one generation …
@@ -61,6 +62,11 @@ class Ledger(Timeline):
     cause: str = ""
     # Of a first step of which nobody has said when it began; None where that is known.
     guess: GuessedStart | None = None
+    # What steps that take longer are put down to, and when the first of this run of them began.
+    slow: SlowTime = field(default_factory=SlowTime)
+    run_ns: int = 0
+    # When the controller was away last: from when until when.
+    away_ns: tuple[int, int] = (0, 0)
 
     def begin_steps(self, at_ns: int, *, warmup: bool, guessed: bool = False) -> None:
         """Start a run of steps: what follows is in flight until a step is committed.
@@ -74,7 +80,51 @@ class Ledger(Timeline):
             self.guess = GuessedStart(at_ns, before.category, before.incident)
         self.enter(at_ns, Category.IN_FLIGHT)
         self.warmup_left = WARMUP_STEPS if warmup else 0
-        self.reference_ns = []
+        self.reference_ns, self.slow, self.run_ns = [], SlowTime(), at_ns
+
+    def note_absence(self, from_ns: int, until_ns: int) -> None:
+        """The controller was away: what nobody tells of this time is known to nobody."""
+        self.away_ns = (from_ns, until_ns)
+
+    def attribute(self, slow: SlowTime, from_ns: int = 0) -> None:
+        """Put steps from a time on that take longer down to something, and those to come.
+
+        Where a node became slow then, the reference is that of the steps before: it does not follow
+        a node that stays slow. Steps of earlier runs, and those of which only sums are kept, stay.
+        """
+        since_ns = max(from_ns, self.run_ns)
+        of_run = [one for one in self.steps[-STEPS_KEPT:] if one.start_ns >= self.run_ns]
+        again = [one for one in of_run if one.start_ns >= since_ns]
+        if slow.category is Category.SLOW_NODE:
+            before = [one.productive_ns for one in of_run if one.start_ns < since_ns]
+            known_ns = self.slow.reference_ns
+            if len(before) >= REFERENCE_STEPS_MIN and not known_ns:
+                self.reference_ns = before[-REFERENCE_STEPS:]
+                known_ns = median_low(self.reference_ns)
+            slow = replace(slow, reference_ns=known_ns)
+        self.slow = slow
+        if again:
+            self.steps.replace_newest([self._put_down(one) for one in again])
+
+    def _put_down(self, record: CommittedStep) -> CommittedStep:
+        """Return a step whose time is measured again, by what it is put down to now."""
+        before, work_ns = record.excess_category, _work_ns(record)
+        whole = self.slow.category is Category.SLOW_NODE
+        if before.group is not Group.SLOW or not (whole or before is Category.SLOW):
+            return record  # it warmed up; or it is put down to something already
+        reference_ns = self.slow.reference_ns or record.productive_ns
+        productive_ns = min(work_ns, reference_ns)
+        if productive_ns > record.productive_ns:
+            return record
+        category = self.slow.category_of(work_ns, reference_ns)
+        end_ns = record.start_ns + work_ns
+        if category is not before and record.excess_ns:
+            late = Segment(record.start_ns + record.productive_ns, category)
+            self._restate(before, late, end_ns)
+        if productive_ns < record.productive_ns:
+            right = Segment(record.start_ns + productive_ns, category)
+            self._restate(Category.PRODUCTIVE, right, record.start_ns + record.productive_ns)
+        return replace(record, productive_ns=productive_ns, excess_category=category)
 
     def commit_step(self, step: int, end_ns: int, stall_ns: int) -> None:
         """Count a step that ended at ``end_ns`` after standing still for its snapshot.
@@ -99,7 +149,7 @@ class Ledger(Timeline):
             index += self._date_first(work_ns)
         productive_ns, excess = self._split(work_ns)
         record = CommittedStep(step, start_ns, end_ns, productive_ns, excess, stall_ns)
-        self._replace_start(index, record, "" if excess == Category.SLOW else incident)
+        self._replace_start(index, record, "" if excess.group is Group.SLOW else incident)
         newest_before = self._newest_step()
         if len(self.steps) == STEPS_KEPT:
             add_step(self.older, self.steps[0])
@@ -151,10 +201,13 @@ class Ledger(Timeline):
         open_segment = self.segments[-1]
         # Never behind a committed step: what was finished before the report counts.
         onset_ns = max(onset_ns, open_segment.start_ns)
-        if open_segment.category is Category.IN_FLIGHT:
+        begun_ns = open_segment.start_ns
+        if was_in_flight := open_segment.category is Category.IN_FLIGHT:
             open_segment.category = Category.LOST_IN_FLIGHT
             open_segment.incident = incident
         self.enter(onset_ns, category_of(Category.DETECT, cause), incident)
+        if was_in_flight:
+            self._forget_untold(begun_ns, onset_ns)
         if cause not in PLANNED_WORK:
             self.enter(max(alarm_ns, onset_ns), category_of(Category.DIAGNOSE, cause), incident)
 
@@ -189,6 +242,15 @@ class Ledger(Timeline):
             if self.segments[-1].category == Category.IN_FLIGHT:
                 # No step began after the last one: the processes were closing down.
                 self.segments[-1].category = Category.GAP
+                self._forget_untold(self.segments[-1].start_ns, self.ended_ns)
+
+    def _forget_untold(self, begun_ns: int, until_ns: int) -> None:
+        """Take of a step that never ended what was longer than one, while nobody was there."""
+        known_ns = self.slow.reference_ns or (median_low(self.reference_ns or [0]))
+        from_ns = max(begun_ns + known_ns, self.away_ns[0])
+        until_ns = min(until_ns, self.away_ns[1])
+        if from_ns < until_ns:
+            self._carve(from_ns, until_ns, Category.UNKNOWN, "")
 
     def _in_flight_index(self) -> int | None:
         """Return the newest segment in which a step was in flight."""
@@ -205,11 +267,15 @@ class Ledger(Timeline):
             self.warmup_left -= 1
             last = self.steps[-REFERENCE_STEPS:] if not known else []
             if last:
-                reference = median_low([s.end_ns - s.start_ns - s.stall_ns for s in last])
+                # What they took beyond theirs, as on a node that was slow, is no usual step.
+                reference = median_low([one.productive_ns for one in last])
             return min(work_ns, reference), self._warmup()
-        self.reference_ns.append(work_ns)
-        del self.reference_ns[:-REFERENCE_STEPS]
-        return min(work_ns, reference), Category.SLOW
+        if self.slow.reference_ns:
+            reference = self.slow.reference_ns
+        else:
+            self.reference_ns.append(work_ns)
+            del self.reference_ns[:-REFERENCE_STEPS]
+        return min(work_ns, reference), self.slow.category_of(work_ns, reference)
 
     def _is_second(self, start_ns: int) -> bool:
         """Return whether a step follows at once a first one of which the start was guessed."""
@@ -288,6 +354,10 @@ class Ledger(Timeline):
                 self._move((category, owner), (into, self.incident), moved)
 
 
+def _work_ns(step: CommittedStep) -> int:
+    return step.productive_ns + step.excess_ns
+
+
 def _runs(steps: Iterable[CommittedStep]) -> Iterator[tuple[int, int]]:
     """Yield from when to when there were steps without a pause between them."""
     start_ns = end_ns = 0
@@ -310,6 +380,7 @@ DEFINITIONS = (
     "ETTR_time = (productive + slow.*) / wall: the share of time in which steps were made that "
     "count.",
     "ETTR_work = productive / wall: what a step took beyond its reference time is a loss as well.",
+    "ETTR_devices = (productive + slow.*) in device-seconds / those of all nodes that it may have.",
     "A failure is an incident that nobody planned: restarts and drains that an operator or its "
     "user ordered, and growth, are none. To hold 99.5 %, each may cost (wall x 0.5 % - snapshot "
     "stalls) / failures.",
@@ -361,6 +432,19 @@ def ettr_work(totals: Mapping[Category, int], wall_ns: int) -> float:
     passed.
     """
     return _share(totals, wall_ns, (Group.PRODUCTIVE,))
+
+
+def ettr_devices(ledger: Ledger, nodes_max: int, now_ns: int) -> tuple[float, int]:
+    """Return (productive + slow.*) / wall in nanoseconds of nodes, and those it did without.
+
+    The wall is that of as many nodes as the job may have, or has had, all the time: a job that goes
+    on with 3 of 4 nodes is productive for three quarters. 0 before any time has passed.
+    """
+    node_ns = ledger.node_totals(now_ns)
+    held_ns = sum(node_ns.values())
+    wanted_ns = max(ledger.wall_ns(now_ns) * nodes_max, held_ns)
+    made_ns = sum(ns for one, ns in node_ns.items() if one.group in (Group.PRODUCTIVE, Group.SLOW))
+    return made_ns / wanted_ns if wanted_ns else 0.0, wanted_ns - held_ns
 
 
 def failure_count(causes: Iterable[str]) -> int:

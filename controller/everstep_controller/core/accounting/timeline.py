@@ -183,7 +183,8 @@ class Timeline:
     def _carve(self, start_ns: int, end_ns: int, category: Category, incident: str) -> None:
         """Relabel a closed piece of the timeline."""
         kept: list[Segment] = []
-        for segment, _, until_ns in self._spans(max(end_ns, self.segments[-1].start_ns)):
+        last_ns = max(end_ns, self.segments[-1].start_ns, self.ended_ns or 0)
+        for segment, _, until_ns in self._spans(last_ns):
             if until_ns <= start_ns or segment.start_ns >= end_ns:
                 kept.append(segment)
                 continue
