@@ -29,6 +29,8 @@ _EVICTION = "pods/eviction"
 _ANSWER_BYTES_MAX = 128 << 20
 _EVENT_BYTES_MAX = 8 << 20
 _SHOWN_MAX = 200
+# What a server asks for beyond this is a mistake: nothing would be isolated meanwhile.
+_PATIENCE_MAX_S = 120.0
 # What is under way when the driver is closed has so long to end.
 _LEAVE_S = 2.0
 _CUT = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
@@ -42,6 +44,10 @@ class ApiError(DriverError):
         # The code of HTTP; 0: there was no answer.
         self.code = code
         self.retry_after_s = retry_after_s
+
+
+class SilentError(ApiError):
+    """A server that ought to say something now and then has said nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,7 @@ class ApiServer:
 
     async def send(self, call: Call) -> bytes:
         """Return the answer to a request. Raises ApiError."""
+        self._check_patience(call)
         with _told(self.access, call):
             async with asyncio.timeout(self._timeout_s):
                 await self._be_patient()
@@ -99,21 +106,24 @@ class ApiServer:
                     return await self._body(call)
 
     async def follow(self, call: Call, silence_s: float) -> AsyncGenerator[bytes, None]:
-        """Yield the lines of an answer until the server ends it or nothing comes for so long.
+        """Yield the lines of an answer until the server ends it.
 
         The first is empty, and says that the answer has begun; one that was cut short is not
-        yielded. Raises ApiError.
+        yielded. Raises ApiError; SilentError where nothing comes for so long.
         """
         rest = b""
-        with _told(self.access, call), suppress(httpx2.ReadTimeout):
-            async with self._answer(call, silence_s) as answer:
-                yield b""
-                async for part in answer.aiter_raw():
-                    *lines, rest = (rest + part).split(b"\n")
-                    for line in lines:
-                        yield line
-                    if len(rest) > _EVENT_BYTES_MAX:
-                        raise UnusableError(f"an event has more than {_EVENT_BYTES_MAX} bytes")
+        with _told(self.access, call):
+            try:
+                async with self._answer(call, silence_s) as answer:
+                    yield b""
+                    async for part in answer.aiter_raw():
+                        *lines, rest = (rest + part).split(b"\n")
+                        for line in lines:
+                            yield line
+                        if len(rest) > _EVENT_BYTES_MAX:
+                            raise UnusableError(f"an event has more than {_EVENT_BYTES_MAX} bytes")
+            except httpx2.ReadTimeout as error:
+                raise SilentError(f"{call}: nothing has come for {silence_s:g} s") from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -150,7 +160,7 @@ class ApiServer:
         try:
             self._note_time(answer)
             if not answer.is_success:
-                error = _refusal(call, answer, await _whole(answer), self.access)
+                error = _refused(call, answer, await _whole(answer), self.access)
                 if error.retry_after_s and call.resource != _EVICTION:
                     now_s = asyncio.get_running_loop().time()
                     self._not_before_s = now_s + error.retry_after_s
@@ -191,6 +201,15 @@ class ApiServer:
         # What a first request would import on the loop, for 30 ms.
         anyio.run(anyio.sleep, 0)
         return self.access.connect(self._timeout_s), self.access.files()
+
+    def _check_patience(self, call: Call) -> None:
+        """Refuse a call that the server would not take before its deadline. Raises ApiError."""
+        wait_s = self._not_before_s - asyncio.get_running_loop().time()
+        if wait_s >= self._timeout_s:
+            raise ApiError(
+                f"{call}: the API server takes no requests for another {wait_s:.0f} s, as it says",
+                retry_after_s=wait_s,
+            )
 
     async def _be_patient(self) -> None:
         wait_s = self._not_before_s - asyncio.get_running_loop().time()
@@ -249,33 +268,40 @@ def _trouble(error: Exception, access: Access) -> str:
     return f"the API server cannot be reached: {brief(str(error)) or type(error).__name__}"
 
 
-def _refusal(call: Call, answer: httpx2.Response, body: bytes, access: Access) -> ApiError:
+def _refused(call: Call, answer: httpx2.Response, body: bytes, access: Access) -> ApiError:
     """Return the error that an answer with another code than 2xx is."""
-    code, said = answer.status_code, _status(body)
-    delay_s = _retry_after_s(answer, said)
+    code = answer.status_code
     if code == 401:
         return ApiError(
             f"{call}: the API server does not accept {access.credentials} (401): its token or "
             "certificate has expired, was revoked, or is of another cluster",
             code,
         )
+    said = _status(body)
     if code == 403:
+        words = f": {brief(said.message)}" if said.message else ""
         return ApiError(
-            f"{call}: the API server forbids it to {access.credentials} (403); what is needed: "
-            f"{RBAC_COMMAND}",
+            f"{call}: the API server forbids it to {access.credentials} (403){words}; what is "
+            f"needed: {RBAC_COMMAND}",
             code,
         )
-    words = brief(said.message) or brief(body[:_SHOWN_MAX].decode(errors="replace"))
-    return ApiError(f"{call}: the API server answers {code}: {words}", code, delay_s)
+    said.code = code
+    said.message = said.message or body[:_SHOWN_MAX].decode(errors="replace")
+    told = answer.headers.get("Retry-After", "")
+    return refusal(call, said, float(told) if told.isdigit() and len(told) < 6 else 0.0)
+
+
+def refusal(call: Call, said: Status, retry_after_s: float = 0.0) -> ApiError:
+    """Return the error that a status of the API server is."""
+    in_body_s = said.details.retry_after_seconds if said.details is not None else 0
+    return ApiError(
+        f"{call}: the API server answers {said.code}: {brief(said.message or said.reason)}",
+        said.code,
+        min(_PATIENCE_MAX_S, retry_after_s or float(in_body_s)),
+    )
 
 
 def _status(body: bytes) -> Status:
     with suppress(UnusableError):
         return decoded(body, Status, "a refusal")
     return Status()
-
-
-def _retry_after_s(answer: httpx2.Response, said: Status) -> float:
-    told = answer.headers.get("Retry-After", "")
-    in_body = said.details.retry_after_seconds if said.details is not None else 0
-    return float(told) if told.isdigit() and len(told) < 6 else float(in_body)

@@ -134,12 +134,17 @@ class Evictions:
             pods = [pod for pod in await pods_on(self._server, view.name) if not stays(pod)]
             refused = {}
             for pod in pods:
+                if not self._is_isolated(view):
+                    return  # it was freed meanwhile: what is still there may stay
                 if words := await self._evict(pod, one):
                     refused[name_of(pod)] = words
         except ApiError as error:
             logger.warning("kubernetes: pods of %s are not evicted: %s", view.name, error)
             refused = dict(one.refused or {})
         self._settle(view, one, refused)
+
+    def _is_isolated(self, view: NodeView) -> bool:
+        return any(one.uid == view.uid for one in self._isolated())
 
     async def _evict(self, pod: Pod, one: _Emptying) -> str:
         """Evict a pod; return why not, where its budget forbids that for now. Raises ApiError."""
