@@ -135,6 +135,15 @@ async def two_everstep_clusters_leave_each_others_marks(cluster: Cluster) -> Non
         assert not hold.ours
         assert (await second.apply([free(one)])).now == {one: hold}
         assert TAINT in human.taints(one)
+        # Neither do they write over one another's condition for ever.
+        for _ in range(25):
+            condition = human.condition(one)
+            assert condition is not None
+            assert condition["status"] == "True"
+            await asyncio.sleep(0.1)
+        await first.apply([free(one)])
+        await reads(second, lambda view: one not in view.holds)
+        await until(lambda: (human.condition(one) or {}).get("status") == "False")
 
 
 async def what_others_free_is_free_and_leaves_no_marks(cluster: Cluster) -> None:
@@ -227,6 +236,35 @@ async def a_selector_narrows_what_is_looked_at(cluster: Cluster) -> None:
         assert (await driver.apply([wanted(rest[0])])).unmanaged == {rest[0]}
 
 
+async def a_node_that_leaves_the_selection_and_comes_again_is_seen(cluster: Cluster) -> None:
+    human, (one,) = cluster.human, cluster.make(1, pool="gpu")
+    async with cluster.driver([one], selector="pool=gpu") as driver:
+        assert (await driver.read()).nodes.keys() == {one}
+        human.patch(one, {"metadata": {"labels": {"pool": "cpu"}}})
+        await reads(driver, lambda view: one not in view.nodes)
+        human.patch(one, {"metadata": {"labels": {"pool": "gpu"}}})
+        await reads(driver, lambda view: one in view.nodes)
+        assert (await driver.apply([wanted(one)])).now == {one: ours()}
+
+
+async def a_host_is_found_by_its_name_where_that_is_of_one_node(cluster: Cluster) -> None:
+    human, (one, other) = cluster.human, cluster.make(2)
+    host = f"host-of-{one}"
+    human.patch(one, {"metadata": {"labels": {"kubernetes.io/hostname": host}}})
+    async with cluster.driver([host]) as driver:
+        assert host in (await driver.read()).nodes
+        assert (await driver.apply([wanted(host)])).now == {host: ours()}
+        assert TAINT in human.taints(one)
+        assert (await driver.apply([free(host)])).now == {host: None}
+        human.patch(other, {"metadata": {"labels": {"kubernetes.io/hostname": host}}})
+        await reads(driver, lambda view: host not in view.nodes)
+        assert (await driver.apply([wanted(host)])).unmanaged == {host}
+        human.patch(other, {"metadata": {"labels": {"kubernetes.io/hostname": other}}})
+        await reads(driver, lambda view: host in view.nodes)
+        assert (await driver.apply([wanted(host)])).now == {host: ours()}
+        assert TAINT not in human.taints(other)
+
+
 async def nodes_come_in_pages(cluster: Cluster) -> None:
     names = cluster.register(600, pool="many")
     async with cluster.driver(names[:3], selector="pool=many") as driver:
@@ -262,6 +300,24 @@ async def a_place_in_the_watch_that_is_gone_is_found_again(cluster: Cluster) -> 
         view = await _read_again(driver, lambda view: gone not in view.nodes)
         assert view.holds.keys() == {one}
         assert view.nodes.keys() >= {one, other}
+
+
+async def a_store_that_was_restored_from_a_backup_is_read_anew(cluster: Cluster) -> None:
+    human, (one, other) = cluster.human, cluster.make(2)
+    human.cordon(other)
+    cluster.allow(KubernetesDriverConfig(access=str(cluster.kubeconfig)))
+    cluster.server.back_up()
+    async with cluster.driver([one, other]) as driver:
+        await driver.read()
+        (late,) = cluster.make(1)
+        human.cordon(other, on=False)
+        await reads(driver, lambda view: late in view.nodes and other not in view.holds)
+        cluster.server.restore()
+        view = await _read_again(driver, lambda view: late not in view.nodes)
+        assert view.holds[other].reason == "cordoned"
+        assert (await driver.apply([wanted(one)])).now == {one: ours()}
+        human.cordon(one)
+        await reads(driver, lambda view: not view.holds[one].ours)
 
 
 async def _read_again(driver: KubernetesDriver, holds: Callable[[DriverView], bool]) -> DriverView:
@@ -343,9 +399,12 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_node_of_no_cluster_is_unmanaged,
     others_who_write_all_the_time_lose_nothing,
     a_selector_narrows_what_is_looked_at,
+    a_node_that_leaves_the_selection_and_comes_again_is_seen,
+    a_host_is_found_by_its_name_where_that_is_of_one_node,
     nodes_come_in_pages,
     a_server_that_was_away_is_followed_again,
     a_place_in_the_watch_that_is_gone_is_found_again,
+    a_store_that_was_restored_from_a_backup_is_read_anew,
     what_it_may_not_do_is_told_before_anything_is_done,
     a_reason_full_of_signs_is_one_plain_line,
     a_node_that_kubernetes_does_not_hear_is_down_with_its_age,

@@ -40,6 +40,7 @@ _REWRITE_S = 30.0
 # refuses it.
 _AGAIN_S = 10.0
 _REFUSED_S = 60.0
+_LOGGED_S = 600.0
 # Whoever reads the driver is told of a failure that lasts so long.
 _TOLD_AFTER_S = 60.0
 # The server's clock by its answers is as good as a second; a heartbeat past this is of no clock.
@@ -154,6 +155,8 @@ class ConditionWriter:
         self._refused: dict[str, str] = {}
         self.failure = ""
         self._failing_since = 0.0
+        # When a failure was logged last, by the code of its answer.
+        self._logged_at: dict[int, float] = {}
 
     @property
     def trouble(self) -> str:
@@ -168,7 +171,7 @@ class ConditionWriter:
             begun = self._now()
             batch = self._take_batch(begun)
             error = await self._write(batch)
-            self._told(error)
+            self._told(error, has_written=bool(batch))
             spent = self._now() - begun
             wait_s = max(_FAILED_S, error.retry_after_s) if error is not None else _PAUSE_S
             await asyncio.sleep(max(0.0, wait_s - spent))
@@ -276,10 +279,15 @@ class ConditionWriter:
             )
         self._refused[name] = sentence
 
-    def _told(self, error: ApiError | None) -> None:
-        failure = str(error) if error is not None else ""
-        if failure and failure != self.failure:
-            logger.warning("kubernetes: a condition is not written, and tried again: %s", failure)
+    def _told(self, error: ApiError | None, *, has_written: bool) -> None:
+        now = self._now()
+        if error is None:
+            if has_written or not self._due:
+                self.failure = ""
+            return
+        if now - self._logged_at.get(error.code, -_LOGGED_S) >= _LOGGED_S:
+            self._logged_at[error.code] = now
+            logger.warning("kubernetes: a condition is not written, and tried again: %s", error)
         if not self.failure:
-            self._failing_since = self._now()
-        self.failure = failure
+            self._failing_since = now
+        self.failure = str(error)

@@ -63,7 +63,7 @@ class Nodes:
         self._changed = asyncio.Event()
         # Where the next watch goes on; empty where a list is needed before.
         self._version = ""
-        self._is_followed = False
+        self._is_followed = self._was_cut = False
         self._failures = self._cuts = 0
         # The newest version that the server has told: a list is at least as new.
         self._newest = ""
@@ -146,6 +146,8 @@ class Nodes:
         loop, error = asyncio.get_running_loop(), None
         self._is_followed, began_s = False, loop.time()
         try:
+            if self._version and self._was_cut:
+                await self._check_place()
             if not self._version:
                 await self._list()
                 self._told_well()
@@ -153,6 +155,7 @@ class Nodes:
             await self._follow()
         except ApiError as one:
             error = one
+        self._was_cut = error is not None
         has_followed = self._is_followed and loop.time() - began_s >= _SHORT_S
         self._failures = 0 if has_followed else self._failures + 1
         self._cuts = self._cuts + 1 if self._is_followed and not has_followed else 0
@@ -190,6 +193,12 @@ class Nodes:
         self._version = version
         self._note_newest(version)
         self._listed.set()
+
+    async def _check_place(self) -> None:
+        """See whether the server that is back has all that was told before: a list of one node."""
+        page = await self._page({"limit": "1"})
+        if _is_older(page.metadata.resource_version, self._newest):
+            self._version = ""
 
     def _begin_anew(self, version: str) -> None:
         """Forget all nodes: the store of the server was restored from a backup."""
