@@ -14,11 +14,11 @@ import msgspec
 from lightkube import ConfigError
 
 from everstep_common.printable import brief
-from everstep_controller.drivers.kubernetes.access import Access, AccessError, stamp_of
+from everstep_controller.drivers.kubernetes.access import Access, stamp_of
+from everstep_controller.drivers.kubernetes.kubeconfig import AccessError
 from everstep_controller.drivers.kubernetes.objects import Status, UnusableError, decoded
 from everstep_controller.drivers.port import DriverError
 
-RBAC_COMMAND = "everstep-controller kubernetes rbac | kubectl apply -f -"
 MERGE_PATCH = "application/merge-patch+json"
 # Server-side apply; JSON is YAML.
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -78,7 +78,7 @@ class ApiServer:
         self._former: list[httpx2.AsyncClient] = []
         # Requests that nobody waits for any more.
         self._leaving: set[asyncio.Task[None]] = set()
-        self._files: list[Path] = []
+        self._files: tuple[Path, ...] = ()
         self._stamp: tuple[tuple[int, int, int], ...] = ()
         self._connecting = asyncio.Lock()
         # The server's clock, less that of the loop: ages are by its clock alone.
@@ -96,7 +96,7 @@ class ApiServer:
     async def send(self, call: Call) -> bytes:
         """Return the answer to a request. Raises ApiError."""
         self._check_patience(call)
-        with _told(self.access, call):
+        with self._told(call):
             async with asyncio.timeout(self._timeout_s):
                 await self._be_patient()
                 try:
@@ -112,7 +112,7 @@ class ApiServer:
         yielded. Raises ApiError; SilentError where nothing comes for so long.
         """
         rest = b""
-        with _told(self.access, call):
+        with self._told(call):
             try:
                 async with self._answer(call, silence_s) as answer:
                     yield b""
@@ -197,10 +197,33 @@ class ApiServer:
                     await self._former.pop(0).aclose()
             return self._client
 
-    def _connect(self) -> tuple[httpx2.AsyncClient, list[Path]]:
+    def _connect(self) -> tuple[httpx2.AsyncClient, tuple[Path, ...]]:
         # What a first request would import on the loop, for 30 ms.
         anyio.run(anyio.sleep, 0)
         return self.access.connect(self._timeout_s), self.access.files()
+
+    @contextmanager
+    def _told(self, call: Call) -> Iterator[None]:
+        """Turn what may go wrong on the way into ApiError."""
+        try:
+            yield
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            raise ApiError(
+                f"{call}: the API server {self._address} does not answer in time"
+            ) from error
+        except UnusableError as error:
+            raise ApiError(f"{call}: {error}") from error
+        except AccessError as error:
+            raise ApiError(str(error)) from error
+        except ConfigError as error:
+            raise ApiError(f"{self.access.credentials} cannot be used: {error}") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            sentence = _trouble(error, self.access, self._address)
+            raise ApiError(f"{call}: {sentence}") from error
+
+    @property
+    def _address(self) -> str:
+        return str(self._client.base_url).rstrip("/") if self._client is not None else ""
 
     def _check_patience(self, call: Call) -> None:
         """Refuse a call that the server would not take before its deadline. Raises ApiError."""
@@ -224,7 +247,7 @@ class ApiServer:
 
 async def _drop(sending: asyncio.Task[httpx2.Response]) -> None:
     """Close the answer to a request when it begins."""
-    with suppress(httpx2.HTTPError, ConfigError, OSError):
+    with suppress(httpx2.HTTPError, AccessError, ConfigError, OSError):
         answer = await sending
         await answer.aclose()
 
@@ -238,34 +261,26 @@ async def _whole(answer: httpx2.Response) -> bytes:
     return bytes(body)
 
 
-@contextmanager
-def _told(access: Access, call: Call) -> Iterator[None]:
-    """Turn what may go wrong on the way into ApiError."""
-    try:
-        yield
-    except (TimeoutError, httpx2.TimeoutException) as error:
-        raise ApiError(f"{call}: the API server does not answer in time") from error
-    except UnusableError as error:
-        raise ApiError(f"{call}: {error}") from error
-    except AccessError as error:
-        raise ApiError(str(error)) from error
-    except ConfigError as error:  # a program of a kubeconfig that gives no token
-        raise ApiError(f"{access.credentials} cannot be used: {error}") from error
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise ApiError(f"{call}: {_trouble(error, access)}") from error
-
-
-def _trouble(error: Exception, access: Access) -> str:
+def _trouble(error: Exception, access: Access, address: str) -> str:
     """Return why there is no answer."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:
-        return (
-            f"the certificate of the API server is not accepted: {cause.verify_message}; look at "
-            f"the CA of {access.credentials}, and at the clocks of both machines"
+        is_name = "mismatch" in cause.verify_message
+        look = (
+            "name the server as its certificate does"
+            if is_name
+            else f"look at the CA of {access.credentials}, and at the clocks of both machines"
         )
-    return f"the API server cannot be reached: {brief(str(error)) or type(error).__name__}"
+        said = cause.verify_message.rstrip(".")
+        return f"the certificate of the API server {address} is not accepted: {said}; {look}"
+    if isinstance(error, httpx2.LocalProtocolError):  # its words have what was sent, the token too
+        return f"a request to {address} cannot be made of {access.credentials}"
+    said = brief(str(error)) or type(error).__name__
+    return (
+        f"the API server {address} cannot be reached: {said}; does it run, and is that its address?"
+    )
 
 
 def _refused(call: Call, answer: httpx2.Response, body: bytes, access: Access) -> ApiError:
@@ -282,7 +297,7 @@ def _refused(call: Call, answer: httpx2.Response, body: bytes, access: Access) -
         words = f": {brief(said.message)}" if said.message else ""
         return ApiError(
             f"{call}: the API server forbids it to {access.credentials} (403){words}; what is "
-            f"needed: {RBAC_COMMAND}",
+            f"needed: {access.rbac_command}",
             code,
         )
     said.code = code

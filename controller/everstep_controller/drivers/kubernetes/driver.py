@@ -11,7 +11,6 @@ from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.kubernetes.access_review import missing_rights
 from everstep_controller.drivers.kubernetes.api_server import (
     MERGE_PATCH,
-    RBAC_COMMAND,
     ApiError,
     ApiServer,
     Call,
@@ -184,9 +183,10 @@ class KubernetesDriver:
             return
         missing = await missing_rights(self._server, self._policy.rights)
         if missing:
+            access = self._server.access
             raise DriverError(
-                f"{self._server.access.credentials} may not {', '.join(missing)}; nothing is done "
-                f"before it may do all; what is needed: {RBAC_COMMAND}"
+                f"{access.credentials} may not {', '.join(missing)}; nothing is "
+                f"done before it may do all; what is needed: {access.rbac_command}"
             )
         self._is_allowed = True
 
