@@ -1,6 +1,7 @@
 """Scenarios of the driver: whose hold is whose, what is written, what others do meanwhile."""
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -10,8 +11,10 @@ import pytest
 from everstep_controller.core.model.isolation import WantedIsolation
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.kubernetes.driver import KubernetesDriver
+from everstep_controller.drivers.kubernetes.marks import plain
 from everstep_controller.drivers.port import DriverError, DriverView
 from kubernetes_suite.cluster import Cluster, free, ours, reads, until, wanted
+from kubernetes_suite.hostile import hostile_text
 
 Scenario = Callable[[Cluster], Coroutine[None, None, None]]
 TAINT = "everstep.io/isolated"
@@ -373,6 +376,20 @@ async def a_reason_full_of_signs_is_one_plain_line(cluster: Cluster) -> None:
         assert hold.ours
 
 
+async def hostile_reasons_are_shown_in_listed_signs(cluster: Cluster) -> None:
+    human, (one,), chance = cluster.human, cluster.make(1), random.Random(11)
+    async with cluster.driver([one]) as driver:
+        await driver.read()
+        for _ in range(40):
+            reason, condition = hostile_text(chance), hostile_text(chance)
+            wish = WantedIsolation(one, (hostile_text(chance), "operator"), reason, condition)
+            assert (await driver.apply([wish])).now == {one: ours(plain(reason))}
+            told = human.condition(one)
+            assert told is not None
+            assert told["message"] == f"{plain(reason)}; everstep why {one}"
+            assert human.taints(one) == {TAINT: "operator:NoSchedule"}
+
+
 async def a_node_that_kubernetes_does_not_hear_is_down_with_its_age(cluster: Cluster) -> None:
     human, (one, other) = cluster.human, cluster.make(2)
     human.report(one, "Unknown", at="2026-11-30T05:00:00Z")
@@ -407,5 +424,6 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_store_that_was_restored_from_a_backup_is_read_anew,
     what_it_may_not_do_is_told_before_anything_is_done,
     a_reason_full_of_signs_is_one_plain_line,
+    hostile_reasons_are_shown_in_listed_signs,
     a_node_that_kubernetes_does_not_hear_is_down_with_its_age,
 )

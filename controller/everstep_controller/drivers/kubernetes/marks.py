@@ -175,7 +175,7 @@ def hold_of(node: NodeView, marking: Marking) -> Hold | None:
         # A heartbeat that was under way may have written for a moment what was so before.
         told = node.isolated
         said = told.message if told is not None and told.status == "True" else ""
-        return Hold(said.rpartition(_COMMAND)[0] or said, ours=True)
+        return Hold(said.rpartition(_COMMAND)[0] if _COMMAND in said else said, ours=True)
     return None
 
 
@@ -207,7 +207,7 @@ class Change:
 def strongest(owners: Collection[str]) -> str:
     """Return the owner that a taint names: its value cannot hold two."""
     named = next((one for one in _OWNERS if one in owners), min(owners, default=""))
-    return _NOT_A_LABEL.sub("-", named)[:63].strip("-_.") or "everstep"
+    return _NOT_A_LABEL.sub("-", named[:63]).strip("-_.") or "everstep"
 
 
 def patch_of(node: Node, change: Change, marking: Marking) -> dict[str, object] | None:
