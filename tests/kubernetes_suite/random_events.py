@@ -1,16 +1,19 @@
 """Random events: claims, humans, deletions, dead servers and killed controllers, by a seed.
 
 Whatever comes together, no mark of a human is ever changed, nothing is marked twice, and when it is
-quiet again every node is as it is wanted and nothing more is written.
+quiet again every node is as it is wanted and nothing more is written. A node is changed once at
+most for each claim that came or went, and each act of a human on it.
 """
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from everstep_controller.core.model.isolation import Hold
+from everstep_controller.drivers.kubernetes.api_server import Call
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.kubernetes.driver import KubernetesDriver
 from everstep_controller.drivers.port import DriverContext, DriverError
@@ -33,6 +36,9 @@ class Model:
     gone: set[str] = field(default_factory=set)
     held: dict[str, Hold] = field(default_factory=dict)
     overridden: set[str] = field(default_factory=set)
+    # How often each node was given reason to be changed by us, and was.
+    causes: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
 
     def due(self) -> list[str]:
         """Return the nodes of which something is to be asked, as the core asks it."""
@@ -74,6 +80,20 @@ class Player:
         self.driver = config.driver(  # type: ignore[assignment]
             DriverContext(20.0, lambda: self.model.names, lambda: "c1")
         )
+        assert self.driver is not None
+        self._count(self.driver)
+
+    def _count(self, driver: KubernetesDriver) -> None:
+        """Count the changes of nodes that the server has answered; conditions are none."""
+        send = driver._server.send
+
+        async def counted(call: Call) -> bytes:
+            answer = await send(call)
+            if (call.verb, call.resource) == ("patch", "nodes"):
+                self.model.changes[call.path.rpartition("/")[2]] += 1
+            return answer
+
+        driver._server.send = counted  # type: ignore[method-assign]
 
     async def reconcile(self) -> bool:
         """Read, and ask for what differs; return whether nothing did."""
@@ -98,6 +118,7 @@ class Player:
         """Do what humans do to one node."""
         name, model, human = self.random.choice(self.model.names), self.model, self.human
         taints = model.tainted.setdefault(name, set())
+        model.causes[name] += 1
         what = self.random.choice(["cordon", "taint", "untaint", "free", "delete", "label"])
         if name in model.gone:
             human.make(name)
@@ -128,6 +149,7 @@ class Player:
         """Have a claim come or go."""
         name = self.random.choice(self.model.names)
         self.model.claims ^= {name}
+        self.model.causes[name] += 1
         self.model.overridden.discard(name)
 
     def check_humans(self) -> None:
@@ -146,6 +168,7 @@ class Player:
         """Let it become quiet, and assert that every node is as it is wanted."""
         for name in sorted(self.model.gone):
             self.human.make(name)
+            self.model.causes[name] += 1
         self.model.gone.clear()
         quiet, wrong = 0, list[str]()
         for _ in range(_ROUNDS_MAX):
@@ -158,6 +181,8 @@ class Player:
                 f"it does not become quiet: {wrong if quiet else 'no end of wishes'}"
             )
         self.check_humans()
+        too_often = self.model.changes - self.model.causes
+        assert not too_often, (self.model.changes, self.model.causes)
 
     def wrong(self) -> list[str]:
         """Return what is not as it is wanted."""

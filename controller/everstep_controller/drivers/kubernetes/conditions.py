@@ -6,6 +6,7 @@ never more than so many a second; what has changed goes before them.
 
 import asyncio
 import heapq
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ _AT_ONCE = 2
 _PAUSE_S = 1.0
 _FAILED_S = 5.0
 # So many nodes are looked at between two turns of the event loop.
-_SLICE = 200
+_SLICE = 100
 # Answers that are of one node: it is gone, was made anew, or something in the cluster forbids this
 # very write. All others are of the server, and end a batch.
 _GONE = 404
@@ -223,7 +224,7 @@ class ConditionWriter:
 
     def _take_batch(self, now: float) -> list[str]:
         """Return which nodes are written next, those that differ first."""
-        batch = sorted(self._differing)[: self._writes_per_s]
+        batch = list(itertools.islice(self._differing, self._writes_per_s))
         self._differing.difference_update(batch)
         while self._queue and self._queue[0][0] <= now and len(batch) < self._writes_per_s:
             due, name = heapq.heappop(self._queue)

@@ -4,8 +4,17 @@ import asyncio
 import logging
 import random
 import re
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.kubernetes.access_review import missing_rights
@@ -58,6 +67,7 @@ from everstep_controller.drivers.port import (
 )
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 # Each connection is a handshake of some milliseconds on the loop.
@@ -68,6 +78,8 @@ _TRIES = 6
 _CONFLICT, _GONE, _FORBIDDEN = 409, 404, 403
 # Of so many nodes the lease is read, or the pods, at a reading.
 _ASKED_MAX = 200
+# So many nodes are looked at between two turns of the event loop.
+_SLICE = 200
 # A name of a node: a subdomain of DNS, and never more than one part of a path.
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
 _WORK_MAX = 20
@@ -113,7 +125,7 @@ class KubernetesDriver:
             server, nodes, self._condition_of, policy.heartbeat_s, policy.writes_per_s
         )
         self._evictions = Evictions(
-            server, self._isolated, policy.eviction_deadline_s, self._conditions.look_at
+            server, self, policy.eviction_deadline_s, self._conditions.look_at
         )
 
     async def read(self) -> DriverView:
@@ -125,8 +137,7 @@ class KubernetesDriver:
                 await self._nodes.known()
                 if trouble := self._conditions.trouble:
                     raise DriverError(trouble)
-                self._know_names()
-                await self._tidy()
+                await self._tidy(await self._know_names())
                 return await self._view()
         except TimeoutError as error:
             raise DriverError("the nodes have not been read in time") from error
@@ -190,19 +201,22 @@ class KubernetesDriver:
             )
         self._is_allowed = True
 
-    def _know_names(self) -> None:
-        """Find out which nodes of the cluster are Everstep's."""
-        known, self._names = self._names, {}
-        for name in self._context.nodes():
+    async def _know_names(self) -> list[NodeView]:
+        """Find out which nodes of the cluster are Everstep's; return those that have marks."""
+        names, marked = dict[str, str](), list[NodeView]()
+        async for name in _in_slices(self._context.nodes()):
             view = self._nodes.find(name)
             if view is not None:
-                self._names[view.name] = name
-        self._conditions.look_at(known.keys() ^ self._names.keys())
+                names[view.name] = name
+                if view.annotations:
+                    marked.append(view)
+        self._conditions.look_at(self._names.keys() ^ names.keys())
+        self._names = names
+        return marked
 
-    async def _tidy(self) -> None:
+    async def _tidy(self, marked: list[NodeView]) -> None:
         """Remove annotations that say what somebody has undone; see after nodes that were dead."""
         marking = self._marking()
-        marked = [view for view in self._own() if view.annotations]
         uids = {view.uid for view in marked}
         self._told = {uid: told for uid, told in self._told.items() if uid in uids}
         for view in marked:
@@ -232,7 +246,7 @@ class KubernetesDriver:
         holds, nodes, silent = dict[str, Hold](), dict[str, SchedulerNode](), list[NodeView]()
         marking = self._marking()
         # Others than our own may become ours, by their labels.
-        for count, (name, view) in enumerate(list(self._nodes.views.items())):
+        async for name, view in _in_slices(self._nodes.views.items()):
             hold = hold_of(view, marking)
             own = self._names.get(name, "")
             if hold is not None and own:
@@ -241,8 +255,6 @@ class KubernetesDriver:
                 silent.append(view)
             said = SchedulerNode(view.state, labels=view.labels)
             nodes.update((known, said) for known in self._nodes.names_of(view))
-            if count % 500 == 499:
-                await asyncio.sleep(0)  # a large fleet takes longer than a turn may
         down = await self._downs(silent)
         if self._policy.shows_pods:
             await self._add_work(nodes)
@@ -287,7 +299,7 @@ class KubernetesDriver:
 
     async def _add_work(self, nodes: dict[str, SchedulerNode]) -> None:
         """Add what still runs on nodes that we withhold."""
-        for view in self._isolated()[:_ASKED_MAX]:
+        for view in self.isolated()[:_ASKED_MAX]:
             own = self._names[view.name]
             pods = sorted(map(name_of, await pods_on(self._server, view.name)))
             nodes[own] = replace(nodes[own], work=tuple(pods[:_WORK_MAX]))
@@ -397,8 +409,13 @@ class KubernetesDriver:
             self._configured = replace(self._configured, cluster=cluster)
         return self._configured
 
-    def _isolated(self) -> list[NodeView]:
-        """Return the nodes that we withhold and nobody else does."""
+    def is_isolated(self, view: NodeView) -> bool:
+        """Return whether we withhold this very node, as it is known now."""
+        now = self._nodes.views.get(view.name)
+        return now is not None and now.uid == view.uid and is_ours(now, self._marking())
+
+    def isolated(self) -> list[NodeView]:
+        """Return the nodes that we withhold."""
         marking = self._marking()
         return [view for view in self._own() if view.annotations and is_ours(view, marking)]
 
@@ -424,6 +441,14 @@ class KubernetesDriver:
     def _owner_on(view: NodeView, marking: Marking) -> str:
         taints: Mapping[str, str] = {taint.key: taint.value for taint in view.taints}
         return taints[TAINT] if is_ours(view, marking) else ""
+
+
+async def _in_slices(rows: Iterable[T]) -> AsyncIterator[T]:
+    """Yield what is there now, with turns for others: a large fleet takes longer than one may."""
+    for count, row in enumerate(list(rows)):
+        if count % _SLICE == _SLICE - 1:
+            await asyncio.sleep(0)
+        yield row
 
 
 async def _together(
