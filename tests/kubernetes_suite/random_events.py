@@ -70,13 +70,14 @@ class Player:
         self.random = random.Random(seed)
         self.model = Model(cluster.make(_NODES))
         self.driver: KubernetesDriver | None = None
-        self.away = False
+        # With an odd seed we cordon as well, and then humans do not: nobody could tell them apart.
+        self.cordons = seed % 2 == 1
 
     async def begin_driver(self) -> None:
         """Start a driver anew; of the one before, nothing is left but what it wrote."""
         if self.driver is not None:
             await self.driver.close()
-        config = KubernetesDriverConfig(access=str(self.cluster.kubeconfig))
+        config = KubernetesDriverConfig(access=str(self.cluster.kubeconfig), cordon=self.cordons)
         self.driver = config.driver(  # type: ignore[assignment]
             DriverContext(20.0, lambda: self.model.names, lambda: "c1")
         )
@@ -123,7 +124,7 @@ class Player:
         if name in model.gone:
             human.make(name)
             model.gone.discard(name)
-        elif what == "cordon":
+        elif what == "cordon" and not self.cordons:
             human.cordon(name, on=name not in model.cordoned)
             model.cordoned ^= {name}
         elif what == "taint" and len(taints) < 3:
@@ -136,7 +137,7 @@ class Player:
             human.untaint(name, key)
             taints.discard(key)
         elif what == "free":
-            human.untaint(name, _TAINT)
+            human.free(name, _TAINT, uncordon=self.cordons)
         elif what == "delete":
             human.delete(name)
             model.gone.add(name)
@@ -161,7 +162,9 @@ class Player:
             rows = [(one["key"], one["effect"]) for one in spec.get("taints") or []]
             theirs = {key for key, _ in rows if key.startswith("site.example/")}
             assert theirs == self.model.tainted.get(name, set()), name
-            assert bool(spec.get("unschedulable")) == (name in self.model.cordoned), name
+            is_ours = self.cordons and _TAINT in {key for key, _ in rows}
+            is_cordoned = name in self.model.cordoned or is_ours
+            assert bool(spec.get("unschedulable")) == is_cordoned, name
             assert len(rows) == len(set(rows)), rows
 
     async def settle(self) -> None:
