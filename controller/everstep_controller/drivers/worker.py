@@ -6,7 +6,15 @@ again. Between calls the scheduler is read now and then, for others change it to
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Mapping,
+)
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, TypeVar
@@ -36,6 +44,8 @@ from everstep_controller.drivers.port import (
 # A call that was cancelled gets this long to end before it is taken for stuck.
 _CANCEL_S = 5.0
 _SENTENCE_MAX = 512
+# So many nodes are looked at between two turns of the event loop.
+_SLICE = 500
 # What is kept in memory of what schedulers say of nodes.
 _NODES_MAX, _STATE_MAX, _WORK_MAX, _WORK_NAME_MAX = 200_000, 128, 32, 128
 
@@ -135,8 +145,10 @@ class DriverWorker:
         answer = await self._call(self._driver.read())
         self._is_reading = False
         self.failed_calls += isinstance(answer, _Failure)
+        told_labels = dict[str, dict[str, str]]()
         if isinstance(answer, DriverView):
-            self.reading = SchedulerReading(at_s, _bounded_nodes(answer.nodes))
+            self.reading = SchedulerReading(at_s, await _bounded_nodes(answer.nodes))
+            told_labels = await _labels(answer.nodes, self._link.label_keys())
         record = self._link.record(self._name)
         if record is None:
             return
@@ -146,7 +158,7 @@ class DriverWorker:
         holds = {node: _bounded(hold) for node, hold in answer.holds.items()}
         seen = changed_holds(record, holds)
         down = {node: _sentence(said) for node, said in sorted(answer.down.items())}
-        labels = changed_labels(record, _labels(answer.nodes, self._link.label_keys()))
+        labels = changed_labels(record, told_labels)
         if seen or labels or down != record.down or is_awaited(record):
             told = tuple(down.items())
             await self._link.report(
@@ -251,25 +263,37 @@ def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationRes
     return IsolationResult(wanted, hold and _bounded(hold))
 
 
-def _labels(nodes: Mapping[str, SchedulerNode], keys: Collection[str]) -> dict[str, dict[str, str]]:
+async def _labels(
+    nodes: Mapping[str, SchedulerNode], keys: Collection[str]
+) -> dict[str, dict[str, str]]:
     """Return what is said of nodes under keys that groups ask for: no other is journaled."""
-    found = dict[str, dict[str, str]]()
-    for name, node in nodes.items() if keys else ():
-        said = {key: _sentence(node.labels[key]) for key in sorted(node.labels.keys() & {*keys})}
+    found, asked = dict[str, dict[str, str]](), sorted(keys)
+    async for name, node in _in_slices(nodes if keys else {}):
+        said = {key: _sentence(node.labels[key]) for key in asked if key in node.labels}
         if said:
             found[name] = said
     return found
 
 
-def _bounded_nodes(nodes: Mapping[str, SchedulerNode]) -> dict[str, SchedulerNode]:
+async def _bounded_nodes(nodes: Mapping[str, SchedulerNode]) -> dict[str, SchedulerNode]:
     """Return what is shown of nodes: of a bounded number, in bounded words, without labels."""
     return {
         name: SchedulerNode(
             _sentence(node.state)[:_STATE_MAX],
             tuple(_sentence(work)[:_WORK_NAME_MAX] for work in node.work[:_WORK_MAX]),
         )
-        for name, node in islice(nodes.items(), _NODES_MAX)
+        async for name, node in _in_slices(nodes)
     }
+
+
+async def _in_slices(
+    nodes: Mapping[str, SchedulerNode],
+) -> AsyncIterator[tuple[str, SchedulerNode]]:
+    """Yield nodes, with turns for others in between: a large fleet takes longer than one may."""
+    for count, row in enumerate(islice(nodes.items(), _NODES_MAX), start=1):
+        yield row
+        if count % _SLICE == 0:
+            await asyncio.sleep(0)
 
 
 def _bounded(hold: Hold) -> Hold:
