@@ -19,8 +19,12 @@ from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory
 from unit.core.test_decisions import S
 
 
+def announced(done: list[actions.Action]) -> list[actions.Announce]:
+    return [action for action in done if isinstance(action, actions.Announce)]
+
+
 def said(done: list[actions.Action]) -> list[str]:
-    return [action.reason for action in done if isinstance(action, actions.Announce)]
+    return [action.reason for action in announced(done)]
 
 
 def test_a_claim_is_applied_and_its_end_as_well() -> None:
@@ -439,3 +443,18 @@ def test_holds_that_a_version_without_conditions_made_are_not_asked_for_again() 
     story.tell(events.ControllerStarted("0.2.0"))
     story.answer()
     assert (len(story.scheduler.applied), story.held()) == (asked, {"n0": True, "n1": True})
+
+
+def test_a_driver_that_is_taken_out_tells_what_it_leaves_withheld() -> None:
+    story = SchedulerStory()
+    story.operator("n1", "isolate")
+    story.scheduler.drain("n0")
+    story.answer()
+    story.look()
+    removed = events.SettingsApplied(story.core.state.settings)
+    (told,) = [one for one in announced(story.tell(removed)) if one.reason == "DriverRemoved"]
+    assert told.message == (
+        f"driver {DRIVER} is not configured any more, and what it has withheld stays so at its "
+        "scheduler: n1; free them there, or configure it again and release them first"
+    )
+    assert "DriverRemoved" not in said(story.tell(removed))
