@@ -556,7 +556,7 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
         if node.state is NodeState.REPAIRING and cleared and not node.health.check_failed:
             reason = f"{cleared}what is open does not keep it out"
             lifecycle.move_node(turn, node, NodeEvent.CLEARED, reason)
-    elif not node.health.check_failed:
+    elif not node.health.check_failed and not _is_kept_for_open(node):
         # Findings that are only observed, or that somebody has accepted, may still be open.
         reason = f"{cleared}no open finding counts against it"
         lifecycle.move_node(turn, node, NodeEvent.CLEARED, reason)
@@ -578,6 +578,21 @@ def _isolate_by(
             return True, None
         advice = advice or _Advice(finding_sentence(finding), "isolated", refusal)
     return False, advice
+
+
+def _is_kept_for_open(node: NodeRecord) -> bool:
+    """Return whether a node is isolated for what is open still, and only observed by now.
+
+    A mode that is lowered has automation do nothing more: it gives nothing back either.
+    """
+    claim = node.claim_of(AUTOMATION)
+    if claim is None or node.state is not NodeState.REPAIRING:
+        return False
+    found = (held for held in node.health.findings.values() if held.counts_against_node)
+    return any(
+        one.finding.condition == claim.condition and one.finding.severity is Severity.FATAL
+        for one in found
+    )
 
 
 def _is_old(turn: Turn, node: NodeRecord, held: OpenFinding) -> bool:
