@@ -1,4 +1,4 @@
-"""The Slurm driver with slurmdbd: several clusters, its rights by AdminLevel, a second slurmctld."""
+"""The Slurm driver with slurmdbd: several clusters, rights by AdminLevel, a second slurmctld."""
 
 import asyncio
 import os
