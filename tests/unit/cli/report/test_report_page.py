@@ -19,7 +19,7 @@ from everstep_cli.report.account import (
 )
 from everstep_cli.report.page import headline, numbers, page
 from everstep_cli.report.svg import FILLS, legend
-from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.accounting.categories import Category, Group
 
 _NS = 1_000_000_000
 _BEGIN = 1_793_000_000 * _NS
