@@ -48,7 +48,10 @@ def test_the_report_of_the_fleet_has_a_column_for_each_day(tmp_path: Path) -> No
     [
         ((), "name one JOB, or say --fleet"),
         (("demo", "--fleet"), "name one JOB, or say --fleet"),
-        (("demo", "--last", "3"), "--last is of the fleet"),
+        (("--fleet", "--from", "2027-01-10", "--to", "2027-01-09"), "--from is after --to"),
+        (("--fleet", "--from", "2027-02-01"), "--from is in the future"),
+        (("--fleet", "--from", "2020-02-01"), "history has 400 days"),
+        (("--fleet", "--from", "yesterday"), "'yesterday' is no day: say 2026-11-30"),
         (("demo", "--json"), "'everstep ettr demo --json' has its numbers"),
     ],
 )
