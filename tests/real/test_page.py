@@ -32,7 +32,8 @@ class _Stage:
 
     def address(self) -> str:
         """Return the address that lets in once."""
-        return wait_until(lambda: self.address_file.exists() and self.address_file.read_text())
+        wait_until(self.address_file.exists)
+        return self.address_file.read_text(encoding="ascii")
 
 
 @pytest.fixture(scope="module")
