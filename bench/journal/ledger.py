@@ -176,8 +176,8 @@ def _asked(path: Path, run: _LongRun, by: str) -> float:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--jobs", type=int, default=200, metavar="N", help="that are scripted")
-    parser.add_argument("--hours", type=float, default=24, metavar="H", help="of each of them")
+    parser.add_argument("--jobs", type=int, default=100, metavar="N", help="that are scripted")
+    parser.add_argument("--hours", type=float, default=8, metavar="H", help="of each of them")
     parser.add_argument("--days", type=int, default=_DAYS, metavar="N", help="of the long job")
     parser.add_argument("--incidents", type=int, default=_INCIDENTS, metavar="N", help="of it")
     parser.add_argument("--steps", type=int, default=_STEPS, metavar="N", help="of it")
@@ -191,5 +191,5 @@ BENCHMARK = Benchmark(
         Part("history", 60.0, lambda given: history(given.days, given.incidents, given.steps)),
     ],
     add_options=_add_options,
-    quick={"jobs": 20, "hours": 8.0, "days": 5, "incidents": 43, "steps": 46_000},
+    quick={"jobs": 20, "hours": 4.0, "days": 5, "incidents": 43, "steps": 46_000},
 )

@@ -2569,6 +2569,78 @@ class NodeInspection(_message.Message):
 Global___NodeInspection: _TypeAlias = NodeInspection  # noqa: Y015
 
 @_typing.final
+class GetHistoryRequest(_message.Message):
+    """Which rows of the history."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"incident", "job-hour", "node-day" or "fleet-day"."""
+    key: _builtins.str
+    """Id of the job or incident, name of the node; empty for all."""
+    since_ns: _builtins.int
+    """Those that begin from this time on."""
+    until_ns: _builtins.int
+    """Those that begin before this time; 0: now."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        key: _builtins.str = ...,
+        since_ns: _builtins.int = ...,
+        until_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "kind", b"kind", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class HistoryRow(_message.Message):
+    """What was at one time: an incident, an hour of a job, a day of a node or of all nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    BEGIN_NS_FIELD_NUMBER: _builtins.int
+    AT_NS_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """As asked for."""
+    key: _builtins.str
+    """Id of the job or incident, name of the node, or "fleet"."""
+    begin_ns: _builtins.int
+    """When the incident, the hour or the day began."""
+    at_ns: _builtins.int
+    """Up to when it is told."""
+    told: _builtins.str
+    """What it tells, as JSON: docs/history.md has the names. Times are nanoseconds."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        key: _builtins.str = ...,
+        begin_ns: _builtins.int = ...,
+        at_ns: _builtins.int = ...,
+        told: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "begin_ns", b"begin_ns", "key", b"key", "kind", b"kind", "told", b"told"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryRow: _TypeAlias = HistoryRow  # noqa: Y015
+
+@_typing.final
 class GetFleetLedgerRequest(_message.Message):
     """Which time of which jobs, and by what it is told apart."""
 
