@@ -353,7 +353,7 @@ class AdminServicer(object):
 
     def GetHistory(self, request, context):
         """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
-        another kind or a range that ends before it begins.
+        another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

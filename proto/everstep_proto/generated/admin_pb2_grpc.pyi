@@ -78,7 +78,7 @@ class AdminStub:
     """
     GetHistory: _grpc.UnaryStreamMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.HistoryRow]
     """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
-    another kind or a range that ends before it begins.
+    another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
     """
     GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
@@ -200,7 +200,7 @@ class AdminAsyncStub(AdminStub):
     """
     GetHistory: _aio.UnaryStreamMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.HistoryRow]  # type: ignore[assignment]
     """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
-    another kind or a range that ends before it begins.
+    another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
     """
     GetSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]  # type: ignore[assignment]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
@@ -415,7 +415,7 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_admin_pb2.HistoryRow], _abc.AsyncIterator[_admin_pb2.HistoryRow]]:
         """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
-        another kind or a range that ends before it begins.
+        another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
         """
 
     @_abc_1.abstractmethod

@@ -237,6 +237,8 @@ def test_rows_are_told_day_by_day_and_none_of_times_to_come(store: SqliteJournal
     assert json.loads(told[0].told) == {"totals": {"productive": 2}}
     assert len(_asked(store, DAY + 60 * HOUR, kind="job-hour", key="b")) == 4
     assert _asked(store, DAY, kind="node-day") == []
+    with pytest.raises(UnknownNameError, match="has nothing of 'c'; it has rows of a, b"):
+        _asked(store, DAY + 60 * HOUR, kind="job-hour", key="c")
 
 
 def test_what_the_history_does_not_have_is_refused_with_what_it_has(store: SqliteJournal) -> None:

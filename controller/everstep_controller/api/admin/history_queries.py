@@ -111,17 +111,32 @@ def history_range(request: admin_pb2.GetHistoryRequest, now_ns: int) -> HistoryR
 
 
 async def history_rows(
-    history: JournalReader, asked: HistoryRange
+    history: JournalReader, asked: HistoryRange, *, known: bool = False
 ) -> AsyncIterator[admin_pb2.HistoryRow]:
-    """Yield the rows of a range, a day after the other: of years nobody has all in memory."""
+    """Yield the rows of a range, a day after the other: of years nobody has all in memory.
+
+    Raises UnknownNameError where a key has none, unless it is ``known`` otherwise.
+    """
+    none = True
     first_ns, last_ns = await asyncio.to_thread(_span, history, asked.kind)
     begin_ns = max(asked.since_ns, first_ns)
     while begin_ns < min(asked.until_ns, last_ns + 1):
         end_ns = min((begin_ns // DAY_NS + 1) * DAY_NS, asked.until_ns)
         day = dataclasses.replace(asked, since_ns=begin_ns, until_ns=end_ns)
         for row in await asyncio.to_thread(_day_rows, history, day):
+            none = False
             yield row
         begin_ns = end_ns
+    if none and asked.key and not known:
+        raise UnknownNameError(await asyncio.to_thread(_nothing_of, history, asked))
+
+
+def _nothing_of(history: JournalReader, asked: HistoryRange) -> str:
+    with closing(history.another_reader()) as reader:
+        keys = reader.history_keys(asked, _NAMED_MAX + 1)
+    named = ", ".join(keys[:_NAMED_MAX]) or "nobody"
+    more = " and others" if len(keys) > _NAMED_MAX else ""
+    return f"the history of these days has nothing of {asked.key!r}; it has rows of {named}{more}"
 
 
 def _span(history: JournalReader, kind: HistoryKind) -> tuple[int, int]:

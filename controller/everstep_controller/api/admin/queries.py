@@ -229,7 +229,9 @@ class Queries:
     def history(self, request: admin_pb2.GetHistoryRequest) -> AsyncIterator[admin_pb2.HistoryRow]:
         """Return the rows of the history that are asked for. Raises UnusableRequestError."""
         asked = history_range(request, self._runtime.now_ns())
-        return history_rows(self._history, asked)
+        state, key = self._runtime.state, request.key
+        known = key in state.nodes or key in state.jobs or key in state.incidents
+        return history_rows(self._history, asked, known=known)
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""
