@@ -2289,6 +2289,10 @@ class Ledger(_message.Message):
     BUDGET_BURNT_FIELD_NUMBER: _builtins.int
     ETTR_DEVICES_FIELD_NUMBER: _builtins.int
     DEGRADED_DEVICE_S_FIELD_NUMBER: _builtins.int
+    FAILURES_PER_1000_NODE_DAYS_FIELD_NUMBER: _builtins.int
+    FAILURES_PER_1000_NODE_DAYS_LOW_FIELD_NUMBER: _builtins.int
+    FAILURES_PER_1000_NODE_DAYS_HIGH_FIELD_NUMBER: _builtins.int
+    EXPECTED_ETTR_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -2315,6 +2319,14 @@ class Ledger(_message.Message):
     """productive and slow.* in device-seconds, over those of as many nodes as it may have, all the time."""
     degraded_device_s: _builtins.float
     """Device-seconds that it did without: it had fewer nodes than it may have."""
+    failures_per_1000_node_days: _builtins.float
+    """Its failures on 1,000 nodes in a day."""
+    failures_per_1000_node_days_low: _builtins.float
+    """With a probability of 95 %, that rate is between this and the next (exact Poisson interval)."""
+    failures_per_1000_node_days_high: _builtins.float
+    """See failures_per_1000_node_days_low."""
+    expected_ettr: _builtins.float
+    """Ratio that its failures, recoveries and snapshots so far predict (Daly 2006); 0: not known yet."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it."""
@@ -2355,10 +2367,14 @@ class Ledger(_message.Message):
         budget_burnt: _builtins.float = ...,
         ettr_devices: _builtins.float = ...,
         degraded_device_s: _builtins.float = ...,
+        failures_per_1000_node_days: _builtins.float = ...,
+        failures_per_1000_node_days_low: _builtins.float = ...,
+        failures_per_1000_node_days_high: _builtins.float = ...,
+        expected_ettr: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "expected_ettr", b"expected_ettr", "failures", b"failures", "failures_per_1000_node_days", b"failures_per_1000_node_days", "failures_per_1000_node_days_high", b"failures_per_1000_node_days_high", "failures_per_1000_node_days_low", b"failures_per_1000_node_days_low", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
     _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015
