@@ -132,3 +132,21 @@ def test_a_controller_that_stops_writes_the_history_that_the_next_one_shows(
             assert f"has nothing of 'trian-1'; it has rows of {row['key']}" in wrong.err
 
     asyncio.run(scenario())
+
+
+def test_a_report_has_the_seconds_of_the_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with training(tmp_path, capsys) as stage:
+            path = tmp_path / "train.html"
+            answer = await stage.everstep("report", "train", "-o", str(path))
+            assert answer.code == 0
+            ledger = json.loads((await stage.everstep("ettr", "train", "--json")).out)
+            told = path.read_text(encoding="utf-8")
+            assert all(f"<td>{one['name']}</td>" in told for one in ledger["categories"])
+            unknown = await stage.everstep("report", "trian", "-o", str(path))
+            assert (unknown.code, "train" in unknown.err) == (2, True)
+            assert path.read_text(encoding="utf-8") == told
+
+    asyncio.run(scenario())

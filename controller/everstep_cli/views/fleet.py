@@ -40,7 +40,7 @@ def node_lines(
 ) -> list[str]:
     """Return a head and a line for each node, whose last column says all there is to say of it."""
     head = ["node", "state", "for", "claims", "findings", "jobs"]
-    head += ["domain", "cpus", "memory", "accelerators"] if hardware else []
+    head += ["domain", "groups", "cpus", "memory", "accelerators"] if hardware else []
     rows = [_cells(node, now_ns, hardware=hardware) for node in nodes]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [_GAP.join([*map(str.ljust, head, widths), "why"])]
@@ -113,6 +113,7 @@ def _cells(node: admin_pb2.NodeSummary, now_ns: int, *, hardware: bool) -> list[
     if hardware:
         cells += [
             node.domain or "-",
+            ",".join(node.groups) or "-",
             str(node.cpu_count or "-"),
             formatting.size(node.memory_bytes) if node.memory_bytes else "-",
             node.accelerators or "none",

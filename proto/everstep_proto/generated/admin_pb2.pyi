@@ -36,6 +36,7 @@ class ListNodesRequest(_message.Message):
     PAGE_NODES_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SUMMARY_ONLY_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     troubled: _builtins.bool
     """List only those that are not simply healthy: in another state, claimed, doubtful or away. The summary counts all."""
     sort: _builtins.str
@@ -62,6 +63,10 @@ class ListNodesRequest(_message.Message):
     def findings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only those on which one of these conditions is open: "XidFatal"."""
 
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those in one of these groups."""
+
     def __init__(
         self,
         *,
@@ -74,10 +79,11 @@ class ListNodesRequest(_message.Message):
         page_nodes: _builtins.int = ...,
         page_token: _builtins.str = ...,
         summary_only: _builtins.bool = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "names", b"names", "page_nodes", b"page_nodes", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "groups", b"groups", "names", b"names", "page_nodes", b"page_nodes", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2287,6 +2293,7 @@ class Ledger(_message.Message):
     MTTF_S_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
     BUDGET_BURNT_FIELD_NUMBER: _builtins.int
+    BEGIN_NS_FIELD_NUMBER: _builtins.int
     ETTR_DEVICES_FIELD_NUMBER: _builtins.int
     DEGRADED_DEVICE_S_FIELD_NUMBER: _builtins.int
     FAILURES_PER_1000_NODE_DAYS_FIELD_NUMBER: _builtins.int
@@ -2315,6 +2322,8 @@ class Ledger(_message.Message):
     """Mean wall clock between its failures; 0 before the first one."""
     budget_burnt: _builtins.float
     """Of the time that failures may cost to hold 99.5 %, the share that they have taken; above 1 it is missed."""
+    begin_ns: _builtins.int
+    """When its wall clock began."""
     ettr_devices: _builtins.float
     """productive and slow.* in device-seconds, over those of as many nodes as it may have, all the time."""
     degraded_device_s: _builtins.float
@@ -2365,6 +2374,7 @@ class Ledger(_message.Message):
         mttf_s: _builtins.float = ...,
         stages: _abc.Iterable[Global___StageTime] | None = ...,
         budget_burnt: _builtins.float = ...,
+        begin_ns: _builtins.int = ...,
         ettr_devices: _builtins.float = ...,
         degraded_device_s: _builtins.float = ...,
         failures_per_1000_node_days: _builtins.float = ...,
@@ -2374,7 +2384,7 @@ class Ledger(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "expected_ettr", b"expected_ettr", "failures", b"failures", "failures_per_1000_node_days", b"failures_per_1000_node_days", "failures_per_1000_node_days_high", b"failures_per_1000_node_days_high", "failures_per_1000_node_days_low", b"failures_per_1000_node_days_low", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "begin_ns", b"begin_ns", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "expected_ettr", b"expected_ettr", "failures", b"failures", "failures_per_1000_node_days", b"failures_per_1000_node_days", "failures_per_1000_node_days_high", b"failures_per_1000_node_days_high", "failures_per_1000_node_days_low", b"failures_per_1000_node_days_low", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
     _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015

@@ -447,6 +447,17 @@ def _kubernetes() -> Iterator[CallSite]:
         *("the API server is away", failed),
     )
     yield CallSite(
+        f"{k}nodes",
+        "kubernetes: the API server is back at version %s after %s: its store was restored from a "
+        "backup, and all nodes are read anew",
+        *(_N, "no API server of the field is restored from a backup"),
+    )
+    yield CallSite(
+        f"{k}conditions",
+        "kubernetes: the condition of %s is not written, and tried again: %s",
+        *(_N, "no API server of the field refuses one node"),
+    )
+    yield CallSite(
         *(f"{k}driver", "kubernetes: marks of %s are not as they should be: %s", _X),
         "the next reading does it",
     )

@@ -72,12 +72,14 @@ def test_names_after_nodes_are_told_where_single_nodes_are_asked_for(
 def test_hardware_and_domain_are_columns_on_demand() -> None:
     assert "24 GiB" not in call("nodes")[1]
     assert "24 GiB" in call("nodes", "--long")[1]
+    assert "batch,row-1" in call("nodes", "--long")[1]
 
 
 def test_every_choice_goes_to_the_controller() -> None:
     admin = FakeAdmin()
     options = ["--state", "lost,away", "--state", "suspect", "--finding", "XidFatal"]
     options += ["--domain", "rack 7", "--node", "node-[1-2]", "--sort", "since", "--summary"]
+    options += ["--group", "batch,logins"]
     assert call("nodes", *options, admin=admin)[0] == 0
     (asked,) = admin.selections
     assert asked == admin_pb2.ListNodesRequest(
@@ -85,6 +87,7 @@ def test_every_choice_goes_to_the_controller() -> None:
         states=["lost", "away", "suspect"],
         findings=["XidFatal"],
         domains=["rack 7"],
+        groups=["batch", "logins"],
         sort="since",
         summary_only=True,
     )
@@ -565,7 +568,7 @@ def test_a_cell_has_its_lines_on_a_screen_and_none_that_are_empty_in_a_pipe(
         ("hours", "since its start productive 1 h 0 m, gap 1 s; 8 nodes"),
         (
             "nodes",
-            "repairing 2 h 0 m; isolated 1 h 0 m; XidFatal 2 times; 1 incident, cost 1 m 0 s",
+            "repairing 2 h 0 m; isolated 1 h 0 m; XidFatal 2 times; 1 incident, cost 59 s",
         ),
         ("fleet", "2 nodes; healthy 2 d 0 h"),
     ],

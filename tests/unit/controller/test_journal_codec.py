@@ -311,7 +311,10 @@ def test_a_job_is_read_without_what_two_fields_said() -> None:
 
 
 # Fields that values have got since.
-_ADDED = {("liveness", "unheard"), ("isolation", "judged")}
+_ADDED = {
+    *(("liveness", name) for name in ("unheard", "hello_ns", "renewing")),
+    ("isolation", "judged"),
+}
 # And values that records have got since.
 _ADDED_VALUES = {"days"}
 

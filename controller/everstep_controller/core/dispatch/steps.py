@@ -25,6 +25,7 @@ from everstep_controller.core.nodes import (
     injections,
     isolation,
     judged,
+    late_evidence,
     liveness,
     stream_flaps,
 )
@@ -102,6 +103,12 @@ NODE_STEPS: tuple[Step[NodeRecord], ...] = (
         health.reconcile_node,
         "the verdict, once all findings are open that this event opens",
         ("news", "blame", "spare_check", *_NODE_LIFE),
+    ),
+    Step(
+        "nodes/late_evidence",
+        late_evidence.reconcile_node,
+        "the findings stand of which some may have come late",
+        ("liveness", "orders"),
     ),
     Step(
         "nodes/isolation",

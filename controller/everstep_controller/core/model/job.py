@@ -130,7 +130,6 @@ class Launcher:
     """A launcher that offers its node to a job."""
 
     free_port: int
-    joined_ns: int
     # Processes of this generation may still run there; it takes no new ranks before they are gone.
     stale_generation: int = 0
     # Why its node takes no ranks, as reported to it last; empty: it takes some.
