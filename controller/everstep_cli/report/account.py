@@ -11,6 +11,7 @@ FALLING = (
     Group.PLANNED,
     Group.OVERHEAD,
     Group.INCIDENT,
+    Group.UNKNOWN,
     Group.SLOW,
 )
 _GROUPS: Mapping[str, Group] = {category.value: category.group for category in Category}
