@@ -75,7 +75,7 @@ def account_of_days(
         subject=subject,
         begin_ns=whole.begin_ns,
         end_ns=whole.end_ns,
-        unit="time of nodes",
+        unit="node time",
         slices=_added(days),
         incidents=[_incident(one) for one in incidents if whole.has(one.onset_ns)],
         periods=[
