@@ -63,8 +63,8 @@ class _Trial:
         self._out: dict[str, set[int]] = defaultdict(set)
         self._out_in: dict[str, int] = defaultdict(int)
         self._times: dict[str, list[int]] = defaultdict(list)
-        # What waits for room: the numbers of a node's records with what forbids each; and the nodes,
-        # by name, of the same budgets: where there is no room for one of them there is for none.
+        # What waits for room: the numbers of a node's records with what forbids each; and by name
+        # the nodes of the same budgets: where there is no room for one of them there is for none.
         self._waiting: dict[str, dict[int, str]] = {}
         self._queues: dict[tuple[str, ...], list[str]] = defaultdict(list)
         self._counted: set[tuple[str, str, bool]] = set()
