@@ -2,11 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from real.promtool import promtool
 
 pytestmark = [
     pytest.mark.real,
@@ -90,7 +91,7 @@ FIRING = {
 
 
 def test_promtool_takes_the_rules() -> None:
-    said = _promtool("check", "rules", str(RULES))
+    said = promtool("check", "rules", str(RULES))
     assert said == (0, f"{len(FIRING) + len(OF_CONTROLLER)} rules found")
 
 
@@ -173,17 +174,9 @@ def _fires(
     # JSON is YAML.
     test = folder / "test.yml"
     test.write_text(json.dumps({"rule_files": [str(rules)], "tests": [case]}))
-    return _promtool("test", "rules", str(test))
+    return promtool("test", "rules", str(test))
 
 
 def _without_annotations(text: str) -> str:
     lines = text.splitlines(keepends=True)
     return "".join(one for one in lines if not one.lstrip().startswith(("annotations:", "summary")))
-
-
-def _promtool(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        ["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
-    said = done.stdout + done.stderr
-    return done.returncode, (said.partition("SUCCESS: ")[2] or said).strip()

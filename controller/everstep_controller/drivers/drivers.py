@@ -11,7 +11,7 @@ from typing import Protocol
 
 from everstep_common.config import setting
 from everstep_controller.core.model.isolation import Hold
-from everstep_controller.core.nodes.isolation import BUILT_IN
+from everstep_controller.core.nodes.isolation_differences import BUILT_IN
 from everstep_controller.drivers.built_in import BuiltInDriver
 from everstep_controller.drivers.command import CommandDriverConfig
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig

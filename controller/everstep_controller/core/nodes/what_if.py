@@ -32,9 +32,30 @@ class WhatIf:
     isolated: list[str] = field(default_factory=list)
     held_back: list[str] = field(default_factory=list)
     why: str = ""
-    # How many of the isolated were well again within BY_ITSELF_NS, and were isolated in truth.
-    by_itself: int = 0
-    done: int = 0
+    # Of the isolated: those that were well again within BY_ITSELF_NS, and those that were isolated
+    # in truth.
+    by_itself: set[str] = field(default_factory=set)
+    done: set[str] = field(default_factory=set)
+
+
+def together(outcomes: Iterable[WhatIf]) -> WhatIf:
+    """Return what enforcing several conditions at once would have done; each node counts once.
+
+    A node was well again by itself if it was so of each condition that would have isolated it.
+    """
+    whole, lasting = WhatIf(""), set[str]()
+    for one in outcomes:
+        whole.found |= one.found
+        whole.isolated += [name for name in one.isolated if name not in whole.isolated]
+        whole.by_itself |= one.by_itself
+        whole.done |= one.done
+        lasting.update(name for name in one.isolated if name not in one.by_itself)
+        whole.held_back += [name for name in one.held_back if name not in whole.held_back]
+        whole.why = whole.why or one.why
+    whole.by_itself -= lasting
+    whole.held_back = [name for name in whole.held_back if name not in whole.isolated]
+    whole.why = whole.why if whole.held_back else ""
+    return whole
 
 
 def what_if(
@@ -63,8 +84,8 @@ class _Trial:
         self._out: dict[str, set[int]] = defaultdict(set)
         self._out_in: dict[str, int] = defaultdict(int)
         self._times: dict[str, list[int]] = defaultdict(list)
-        # What waits for room: the numbers of a node's records with what forbids each; and by name
-        # the nodes of the same budgets: where there is no room for one of them there is for none.
+        # What waits for room: the numbers of a node's records with what forbids each; and the
+        # nodes, by name, of the same budgets: where one of them has no room, none has.
         self._waiting: dict[str, dict[int, str]] = {}
         self._queues: dict[tuple[str, ...], list[str]] = defaultdict(list)
         self._counted: set[tuple[str, str, bool]] = set()
@@ -166,9 +187,10 @@ class _Trial:
         self._out[record.node].add(number)
         if outcome is not None and self._is_first(record, isolated=True):
             outcome.isolated.append(record.node)
-            lasted_ns = record.over_ns - record.at_ns
-            outcome.by_itself += bool(record.over_ns) and lasted_ns <= BY_ITSELF_NS
-            outcome.done += record.done
+            if record.over_ns and record.over_ns - record.at_ns <= BY_ITSELF_NS:
+                outcome.by_itself.add(record.node)
+            if record.done:
+                outcome.done.add(record.node)
 
     def _hold_back(self, number: int, why: str) -> None:
         record = self._records[number]

@@ -19,6 +19,9 @@ _LEFT_S = 2.0
 _AGAIN_S = 1.0
 _PATIENCE_S = 20.0
 _SHOWN_MAX = 300
+# scontrol waits for each command's answer. Four of them have 1,000 updates done in 0.6 s, one in
+# 1.5 s, eight in 0.6 s (22.05, two cores); for few commands one more is not worth its start.
+_BESIDE_MAX, _LINES_MIN = 4, 16
 _AWAY = (
     "unable to contact slurm controller",
     "connection refused",
@@ -118,9 +121,26 @@ class SlurmCommands:
             raise DriverError(failure_sentence("scontrol", done))
         return _text(done)
 
-    async def scontrol(self, cluster: str, *words: str, lines: str = "") -> FinishedProgram:
-        """Return what came of scontrol; ``lines`` are commands that it reads. Raises OSError."""
-        return await self._once("scontrol", _at(cluster, *words), lines)
+    async def scontrol(self, cluster: str, *words: str) -> FinishedProgram:
+        """Return what came of scontrol. Raises DriverError, OSError."""
+        return await self._once("scontrol", _at(cluster, *words))
+
+    async def scontrol_lines(self, cluster: str, lines: Sequence[str]) -> list[FinishedProgram]:
+        """Return what came of commands, one a line, which few scontrol read beside one another.
+
+        Their order is lost. Raises DriverError, OSError.
+        """
+        count = max(1, min(_BESIDE_MAX, len(lines) // _LINES_MIN))
+        runs = [
+            asyncio.create_task(self._once("scontrol", _at(cluster), "".join(lines[at::count])))
+            for at in range(count)
+        ]
+        try:
+            return await asyncio.gather(*runs)
+        finally:
+            for run in runs:
+                run.cancel()
+            await asyncio.gather(*runs, return_exceptions=True)
 
     async def refused_rights(self, cluster: str) -> str:
         """Return why slurmctld refuses changes of nodes; empty where it takes them.

@@ -126,11 +126,10 @@ class SlurmDriver:
         """Make changes; return what scontrol said of any that failed."""
         updates = list(update_words(grouped(changes), self._policy.note_field))
         if len(updates) == 1:
-            done = await self._commands.scontrol(cluster, *updates[0])
+            done = [await self._commands.scontrol(cluster, *updates[0])]
         else:
-            lines = "".join(map(update_line, updates))
-            done = await self._commands.scontrol(cluster, lines=lines)
-        return _said(done)
+            done = await self._commands.scontrol_lines(cluster, list(map(update_line, updates)))
+        return next(filter(None, map(_said, done)), "")
 
     async def _nodes(self, cluster: str, names: Sequence[str]) -> _Found:
         """Return those nodes of a cluster that have these names in Everstep, as they are now."""
@@ -221,7 +220,7 @@ def _applied(
 
 
 def _said(done: FinishedProgram) -> str:
-    """Return what scontrol said of changes that failed; of many, the last."""
+    """Return what a scontrol said of changes that failed; of many, the last."""
     return failure_sentence("scontrol", done) if done.code or done.errors.strip() else ""
 
 

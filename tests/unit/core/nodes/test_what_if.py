@@ -12,7 +12,7 @@ from everstep_controller.core.model.judged import JUDGED_MAX, JudgedIsolation
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes.judged import judged_isolations
-from everstep_controller.core.nodes.what_if import what_if
+from everstep_controller.core.nodes.what_if import together, what_if
 from everstep_controller.journal.codec import decode_state, encode
 from unit.core.test_decisions import XID, S, Story
 
@@ -85,7 +85,7 @@ def test_what_is_over_makes_room_and_is_counted_as_over_by_itself() -> None:
     records = [judged(1, 10, 70), judged(2, 20, 5000), judged(3, 30)]
     outcome = what_if(state, records, {X}, 0)[X]
     assert (outcome.isolated, outcome.held_back) == (["n1", "n2", "n3"], [])
-    assert outcome.by_itself == 1
+    assert outcome.by_itself == {"n1"}
 
 
 def test_the_rate_of_an_hour_holds_what_comes_and_goes_back_until_the_hour_is_over() -> None:
@@ -103,13 +103,40 @@ def test_what_was_isolated_for_something_else_takes_room_and_is_not_counted() ->
     other = JudgedIsolation("n7", "LinkDown", 5, 0, done=True)
     records = [other, judged(1, 10), judged(2, 20)]
     outcome = what_if(state, records, {X}, 0)[X]
-    assert (outcome.isolated, outcome.held_back, outcome.done) == (["n1"], ["n2"], 0)
+    assert (outcome.isolated, outcome.held_back, outcome.done) == (["n1"], ["n2"], set())
 
 
 def test_what_began_before_counts_for_budgets_alone() -> None:
     state = _fleet(30)
     outcome = what_if(state, [judged(1, 10), judged(2, 100)], {X}, 50 * S)[X]
     assert (sorted(outcome.found), outcome.isolated) == (["n2"], ["n2"])
+
+
+def test_of_several_conditions_at_once_each_node_counts_once() -> None:
+    state = _fleet(30)
+    records = [
+        judged(1, 10, 70),
+        judged(1, 20, 90, condition="LinkDown"),
+        judged(2, 100, 130),
+        judged(2, 110, condition="LinkDown"),
+        judged(3, 200, 300),
+    ]
+    whole = together(what_if(state, records, {X, "LinkDown"}, 0).values())
+    assert (sorted(whole.found), sorted(whole.isolated)) == (["n1", "n2", "n3"],) * 2
+    # n2 was well of one of them only.
+    assert whole.by_itself == {"n1", "n3"}
+    assert (whole.held_back, whole.why) == ([], "")
+
+
+def test_a_node_that_one_condition_isolates_is_not_held_back_by_another() -> None:
+    state = _fleet(30)
+    early = judged(3, 3, 100, condition="LinkDown")
+    outcomes = what_if(
+        state, [judged(1, 1, 500), judged(2, 2), early, judged(3, 600)], {X, "LinkDown"}, 0
+    )
+    assert (outcomes["LinkDown"].held_back, outcomes[X].isolated) == (["n3"], ["n1", "n2", "n3"])
+    whole = together(outcomes.values())
+    assert (whole.isolated, whole.held_back, whole.why) == (["n1", "n2", "n3"], [], "")
 
 
 @pytest.mark.parametrize("seed", range(5))
