@@ -11,6 +11,7 @@ FALLING = (
     Group.PLANNED,
     Group.OVERHEAD,
     Group.INCIDENT,
+    Group.UNKNOWN,
     Group.SLOW,
 )
 _GROUPS: Mapping[str, Group] = {category.value: category.group for category in Category}
@@ -106,7 +107,7 @@ class Account:
     subject: str
     begin_ns: int
     end_ns: int
-    # What its seconds are of: "wall clock", or "time of nodes".
+    # What its seconds are of: "wall clock", or "node time".
     unit: str
     slices: Sequence[Slice]
     incidents: Sequence[IncidentAccount] = ()
@@ -122,6 +123,11 @@ class Account:
     def seconds(self) -> float:
         """Return the time that is accounted for."""
         return sum(one.seconds for one in self.slices)
+
+    @property
+    def of_one_job(self) -> bool:
+        """Return whether it is of one job's whole life, in which each moment was something."""
+        return not self.periods
 
     @property
     def productive(self) -> float:

@@ -1,9 +1,10 @@
 """Account from what the controller answers. Pure."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from everstep_cli.report.account import Account, IncidentAccount, Note, Period, Ratio, Slice
-from everstep_cli.report.amounts import span
+from everstep_cli.report.amounts import moment, span
 from everstep_proto.generated import admin_pb2
 
 _NS = 1_000_000_000
@@ -42,30 +43,66 @@ def account_of_job(
     )
 
 
-def account_of_fleet(
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Time that a report is of, in nanoseconds since 1970, without ``end_ns`` itself."""
+
+    begin_ns: int
+    end_ns: int
+
+    def has(self, at_ns: int) -> bool:
+        """Return whether a time is in it."""
+        return self.begin_ns <= at_ns < self.end_ns
+
+
+class NoTimeError(Exception):
+    """Nothing was accounted for in that range: the sentence says when something was."""
+
+
+def account_of_days(
+    subject: str,
     ledger: admin_pb2.FleetLedger,
+    wanted: Range,
     incidents: Iterable[admin_pb2.Incident],
     events: Sequence[admin_pb2.Event],
 ) -> Account:
-    """Return the account of all jobs together, with the incidents that began in its time."""
-    whole = ledger.whole
-    within = (one for one in incidents if whole.begin_ns <= one.onset_ns < whole.end_ns)
+    """Return the account of the days of a ledger that begin in a range. Raises NoTimeError."""
+    days = [one for one in ledger.periods if wanted.has(one.begin_ns)]
+    if not days:
+        raise NoTimeError(_days_there_are(ledger))
+    whole = Range(days[0].begin_ns, min(days[-1].end_ns, wanted.end_ns))
     return Account(
-        subject="All jobs",
+        subject=subject,
         begin_ns=whole.begin_ns,
         end_ns=whole.end_ns,
-        unit="time of nodes",
-        slices=list(_slices(whole.categories)),
-        incidents=[_incident(one) for one in within],
+        unit="node time",
+        slices=_added(days),
+        incidents=[_incident(one) for one in incidents if whole.has(one.onset_ns)],
         periods=[
             Period(one.begin_ns, one.end_ns, list(_slices(one.categories)), one.failures)
-            for one in ledger.periods
+            for one in days
         ],
-        facts=[("jobs", str(whole.jobs))],
         acquitted=list(acquitted(events)),
         held_back=list(held_back(events)),
-        definitions=ledger.definitions,
+        definitions=[*ledger.definitions, *ledger.notes],
     )
+
+
+def _days_there_are(ledger: admin_pb2.FleetLedger) -> str:
+    if not ledger.periods:
+        return "no job has had any time yet"
+    first, last = ledger.periods[0].begin_ns, ledger.periods[-1].begin_ns
+    return f"there are days from {moment(first)[:10]} to {moment(last)[:10]}"
+
+
+def _added(days: Iterable[admin_pb2.FleetPeriod]) -> list[Slice]:
+    """Return the categories of all days together, the most first."""
+    found: dict[str, Slice] = {}
+    for day in days:
+        for one in _slices(day.categories):
+            known = found.get(one.name, Slice(one.name, 0.0, one.meaning))
+            found[one.name] = replace(known, seconds=known.seconds + one.seconds)
+    return sorted(found.values(), key=lambda one: -one.seconds)
 
 
 def acquitted(events: Iterable[admin_pb2.Event]) -> Iterator[Note]:

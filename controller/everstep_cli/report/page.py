@@ -39,7 +39,7 @@ def page(account: Account, made_ns: int, version: str) -> str:
         headline=headline(account),
         boss=list(numbers(account)),
         waterfall=_Drawing(Markup(waterfall.waterfall(account))),
-        timeline=_Drawing(Markup(timeline.timeline(account)), _groups()),
+        timeline=_Drawing(Markup(timeline.timeline(account)), _groups(account)),
         strip=strip,
         stages=_Drawing(Markup(bars.incident_bars(account.failures)), _stages(account.failures)),
         causes=_costs("What failures cost by cause", account.cost_by_cause()),
@@ -84,8 +84,8 @@ def _costs(title: str, costs: Sequence[tuple[str, int, float]]) -> _Drawing | No
     return _Drawing(Markup(bars.cost_bars(title, costs))) if costs else None
 
 
-def _groups() -> Markup:
-    shown = (Group.PRODUCTIVE, Group.INCIDENT, Group.PLANNED)
+def _groups(account: Account) -> Markup:
+    shown = (Group.PRODUCTIVE, Group.INCIDENT, Group.PLANNED)[not account.of_one_job :]
     names = {Group.PRODUCTIVE: "training", Group.INCIDENT: "failure", Group.PLANNED: "planned work"}
     return Markup(svg.legend([(names[one], svg.FILLS[one]) for one in shown], 960))
 

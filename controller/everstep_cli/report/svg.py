@@ -28,6 +28,7 @@ FILLS = {
     Group.INITIAL: Fill("#BBBBBB", "M0 4h8"),
     Group.PLANNED: Fill("#CC79A7", "M0 8L8 0"),
     Group.INCIDENT: Fill("#D55E00", "M0 0L8 8"),
+    Group.UNKNOWN: Fill("#FFFFFF", "M0 0L8 8M0 8L8 0"),
 }
 # Stages of an incident from its fault on, from dark to light: their order is told by position too.
 STAGES = ("#7F2704", "#A63603", "#D55E00", "#F16913", "#FD8D3C", "#FDAE6B", "#FDD0A2", "#FEE6CE")

@@ -11,6 +11,7 @@ from everstep_controller.core.accounting.categories import Group
 _WIDTH, _LEFT, _RIGHT, _MARKS, _BAR = 960, 8, 8, 22, 34
 _TOP = _MARKS + 16
 _COLUMN = 120
+_NOTHING = Fill("#DDDDDD")
 
 
 def timeline(account: Account) -> str:
@@ -22,7 +23,9 @@ def timeline(account: Account) -> str:
         ratio = min(1.0, max(0.0, (at_ns - begin) / length))
         return _LEFT + ratio * (_WIDTH - _LEFT - _RIGHT)
 
-    made.area(_LEFT, _TOP, _WIDTH - _LEFT - _RIGHT, _BAR, FILLS[Group.PRODUCTIVE], "training")
+    # Of all jobs together there is no saying what they did between incidents.
+    base, told = (FILLS[Group.PRODUCTIVE], "training") if account.of_one_job else (_NOTHING, "")
+    made.area(_LEFT, _TOP, _WIDTH - _LEFT - _RIGHT, _BAR, base, told)
     for one in account.incidents:
         low, high = x_of(one.onset_ns), x_of(one.over_ns or account.end_ns)
         fill = FILLS[Group.PLANNED if one.planned else Group.INCIDENT]

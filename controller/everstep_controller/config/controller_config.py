@@ -91,6 +91,7 @@ class ControllerConfig:
     )
     price_per_device_hour: float = not_negative(
         0.0,
+        unit="your currency",
         help="What a device (an accelerator, or a rank where there is none) costs for an hour, in "
         "your currency: 'everstep ettr' of the fleet tells costs by it. 0 for none.",
     )

@@ -41,7 +41,7 @@ def _of_agent() -> set[str]:
 
 
 def test_every_alert_is_about_series_of_the_controller() -> None:
-    rules = (ROOT / "systemd/prometheus-rules.yml").read_text(encoding="utf-8")
+    rules = (ROOT / "monitoring/prometheus/alerts.yml").read_text(encoding="utf-8")
     named = set(_IN_RULES.findall(rules))
     assert len(named) >= 11
     assert named - series_of_controller() == set()
@@ -53,3 +53,14 @@ def test_the_guide_for_operators_names_no_series_that_is_not_there() -> None:
     named = set(_SERIES.findall(guide))
     assert len(named) >= 12
     assert named - series_of_controller() - _of_agent() == set()
+
+
+def test_every_alert_leads_to_a_page_and_a_headline_that_there_are() -> None:
+    rules = (ROOT / "monitoring/prometheus/alerts.yml").read_text(encoding="utf-8")
+    links = re.findall(r"runbook_url: docs/(\S+?)#(\S+)", rules)
+    assert len(links) == rules.count("- alert:")
+    for page, anchor in set(links):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        anchors = {re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in heads}
+        assert anchor in anchors, f"{page} has no headline {anchor}"

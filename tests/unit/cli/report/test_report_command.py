@@ -7,7 +7,13 @@ import pytest
 
 from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
-from everstep_cli.report.from_admin import acquitted, held_back
+from everstep_cli.report.from_admin import (
+    NoTimeError,
+    Range,
+    account_of_days,
+    acquitted,
+    held_back,
+)
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import NOW_NS, FakeAdmin
 
@@ -48,7 +54,10 @@ def test_the_report_of_the_fleet_has_a_column_for_each_day(tmp_path: Path) -> No
     [
         ((), "name one JOB, or say --fleet"),
         (("demo", "--fleet"), "name one JOB, or say --fleet"),
-        (("demo", "--last", "3"), "--last is of the fleet"),
+        (("--fleet", "--from", "2027-01-10", "--to", "2027-01-09"), "--from is after --to"),
+        (("--fleet", "--from", "2027-02-01"), "--from is in the future"),
+        (("--fleet", "--from", "2020-02-01"), "history has 400 days"),
+        (("--fleet", "--from", "yesterday"), "'yesterday' is no day: say 2026-11-30"),
         (("demo", "--json"), "'everstep ettr demo --json' has its numbers"),
     ],
 )
@@ -87,3 +96,37 @@ def test_what_was_not_done_is_told_with_its_reason() -> None:
     assert [one.sentence for one in held_back([told, event(6, "NodeHealthy", "n1")])] == [
         "the budget of 2 isolated nodes is spent"
     ]
+
+
+_DAY_NS = 86_400 * _NS
+
+
+def days(*seconds: int) -> admin_pb2.FleetLedger:
+    """Return the ledger of days from the tenth on, with so many seconds each."""
+    return admin_pb2.FleetLedger(
+        periods=[
+            admin_pb2.FleetPeriod(
+                begin_ns=(10 + place) * _DAY_NS,
+                end_ns=(11 + place) * _DAY_NS,
+                categories=[admin_pb2.Category(name="productive", time_ns=one * _NS)],
+            )
+            for place, one in enumerate(seconds)
+        ]
+    )
+
+
+def test_only_the_days_that_are_asked_for_count() -> None:
+    incidents = [admin_pb2.Incident(incident=f"t.{n}", onset_ns=n * _DAY_NS + 1) for n in (10, 11)]
+    wanted = Range(11 * _DAY_NS, 13 * _DAY_NS)
+    found = account_of_days("All jobs", days(100, 200, 300, 400), wanted, incidents, [])
+    assert found.seconds == 500
+    assert [one.id for one in found.incidents] == ["t.11"]
+    assert (found.begin_ns, found.end_ns) == (11 * _DAY_NS, 13 * _DAY_NS)
+
+
+def test_days_of_which_nothing_is_known_name_those_that_are() -> None:
+    wanted = Range(2 * _DAY_NS, 3 * _DAY_NS)
+    with pytest.raises(NoTimeError, match="there are days from 1970-01-11 to 1970-01-12"):
+        account_of_days("All jobs", days(1, 2), wanted, [], [])
+    with pytest.raises(NoTimeError, match="no job has had any time yet"):
+        account_of_days("All jobs", days(), wanted, [], [])

@@ -8,10 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from everstep_cli.report import bars, timeline, waterfall
-from everstep_cli.report.account import Account, IncidentAccount, Note, Period, Ratio, Slice
+from everstep_cli.report.account import (
+    FALLING,
+    Account,
+    IncidentAccount,
+    Note,
+    Period,
+    Ratio,
+    Slice,
+)
 from everstep_cli.report.page import headline, numbers, page
-from everstep_cli.report.svg import legend
-from everstep_controller.core.accounting.categories import Category
+from everstep_cli.report.svg import FILLS, legend
+from everstep_controller.core.accounting.categories import Category, Group
 
 _NS = 1_000_000_000
 _BEGIN = 1_793_000_000 * _NS
@@ -152,6 +160,11 @@ def test_each_picture_has_its_numbers_in_a_table_too() -> None:
     told = page(account(incident(1), periods=(period,)), _BEGIN, "1.0")
     for number in ("15 min 50 s", "97.22 %", "10.0 s"):
         assert f'<td class="number">{number}</td>' in told
+
+
+def test_every_group_is_taken_off_and_has_a_fill_of_its_own() -> None:
+    assert {*FALLING, Group.PRODUCTIVE} == set(Group) == set(FILLS)
+    assert len(set(FILLS.values())) == len(Group)
 
 
 def test_two_stages_are_never_drawn_alike() -> None:
