@@ -52,6 +52,21 @@ SERIES = {
     'everstep_node_connected{node="fixed"}': "0x120",
     'everstep_node_connected{node="silent"}': "1x100 0x20",
     'everstep_node_connected{node="upgraded"}': "1x118 0x2",
+    # A webhook whose receiver is away, one that gets more than it takes, and one that is well.
+    'everstep_webhook_failing{webhook="away"}': "0x100 1x20",
+    'everstep_webhook_failing{webhook="flooded"}': "0x120",
+    'everstep_webhook_failing{webhook="fine"}': "0x120",
+    'everstep_webhook_lag_lines{webhook="away"}': "0x100 5000x20",
+    'everstep_webhook_lag_lines{webhook="flooded"}': "0x100 5000x20",
+    'everstep_webhook_lag_lines{webhook="fine"}': "0x118 5000x2",
+    # A scheduler that refuses a change, one that does not answer, and one that is well.
+    'everstep_driver_lag_seconds{driver="refuses"}': "0x100 0+60x20",
+    'everstep_driver_lag_seconds{driver="silent"}': "0x120",
+    'everstep_driver_lag_seconds{driver="fine"}': "0x115 0+60x5",
+    'everstep_driver_reading_age_seconds{driver="refuses"}': "30x120",
+    'everstep_driver_reading_age_seconds{driver="silent"}': "30x100 30+60x20",
+    'everstep_driver_reading_age_seconds{driver="fine"}': "30x120",
+    "everstep_drivers_paused": "0x120",
 }
 # Of a controller that is there, halted, or cannot write, or misses many agents; and of one that is
 # gone after an hour.
@@ -83,15 +98,56 @@ FIRING = {
     "EverstepNodeLost": {"node": "dead", "state": "lost"},
     "EverstepNodeIsolated": {"node": "sick", "owner": "automation"},
     "EverstepAgentDown": {"node": "silent"},
+    "EverstepWebhookFails": {"webhook": "away"},
+    "EverstepWebhookBehind": {"webhook": "flooded"},
+    "EverstepSchedulerNotTold": {"driver": "refuses"},
+    "EverstepSchedulerNotRead": {"driver": "silent"},
     "EverstepJobFailed": {"job": "failed"},
     "EverstepJobStalled": {"job": "hung", "state": "stalled"},
     "EverstepJobWaits": {"job": "starved", "state": "waiting_capacity"},
 }
 
 
+# Of what is about no single one.
+OTHERS = ("EverstepDriversPaused", "EverstepEvidenceLate")
+
+
 def test_promtool_takes_the_rules() -> None:
     said = _promtool("check", "rules", str(RULES))
-    assert said == (0, f"{len(FIRING) + len(OF_CONTROLLER)} rules found")
+    assert said == (0, f"{len(FIRING) + len(OF_CONTROLLER) + len(OTHERS)} rules found")
+
+
+@pytest.mark.parametrize(("paused", "fires"), [("1x120", True), ("0x90 1x30", False)])
+def test_a_kill_switch_that_was_forgotten_is_told_and_silences_the_alert_on_what_waits(
+    paused: str, fires: bool, tmp_path: Path
+) -> None:
+    series = {**SERIES, "everstep_drivers_paused": paused}
+    told = [{"severity": "warning"}] if fires else []
+    code, said = _fires(tmp_path, "EverstepDriversPaused", series, told)
+    assert code == 0, said
+    code, said = _fires(tmp_path, "EverstepSchedulerNotTold", series, [])
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("in_time", "fires"),
+    [
+        # Half of what comes is late, for half an hour; a burst after an absence; nothing is.
+        ("0+10x90 900+5x30", True),
+        ("0+10x60 600x1 600+10x58", False),
+        ("0+10x120", False),
+    ],
+)
+def test_evidence_that_is_late_for_long_is_told_and_a_burst_after_an_absence_is_not(
+    in_time: str, fires: bool, tmp_path: Path
+) -> None:
+    series = {
+        'everstep_evidence_age_seconds_bucket{kind="FindingRaised",le="60.0"}': in_time,
+        'everstep_evidence_age_seconds_count{kind="FindingRaised"}': "0+10x120",
+    }
+    told = [{"severity": "warning"}] if fires else []
+    code, said = _fires(tmp_path, "EverstepEvidenceLate", series, told)
+    assert code == 0, said
 
 
 @pytest.mark.parametrize("alert", FIRING)

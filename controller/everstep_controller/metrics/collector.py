@@ -80,7 +80,7 @@ class ControllerCollector(Collector):
             state, counts = self._state(), self._counts()
             return [
                 *fleet_metrics(state, counts),
-                *_drivers(state, counts),
+                *driver_metrics(state, counts),
                 *_windows(state),
                 *job_metrics(state, counts.now_ns),
                 *self._snapshots_and_standbys(state, counts.now_ns),
@@ -155,7 +155,8 @@ def _controller(state: State, counts: Counts) -> Iterator[Metric]:
     )
 
 
-def _drivers(state: State, counts: Counts) -> Iterator[Metric]:
+def driver_metrics(state: State, counts: Counts) -> Iterator[Metric]:
+    """Yield how each isolation driver fares, and what its scheduler has not been told."""
     failures = CounterMetricFamily(
         "everstep_driver_failures",
         "Calls of an isolation driver since this start that failed, in part or as a whole.",

@@ -8,10 +8,12 @@ from everstep_agent.jobs.metrics import JobsMetrics
 from everstep_controller.core.model.state import State
 from everstep_controller.metrics.collector import (
     Counts,
+    driver_metrics,
     fleet_metrics,
     job_metrics,
     standby_metrics,
 )
+from everstep_controller.metrics.evidence_ages import EvidenceAges
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 from everstep_controller.metrics.webhook_metrics import webhook_metrics
 
@@ -23,13 +25,16 @@ _COUNTS = Counts(0, 0, 0, 0, False, {}, {}, 0, 0)
 
 def _of_controller() -> set[str]:
     families = (
+        *driver_metrics(State(), _COUNTS),
         *fleet_metrics(State(), _COUNTS),
         *job_metrics(State(), 0),
         *snapshot_metrics((), 0),
         *standby_metrics(()),
         *webhook_metrics(()),
     )
-    return {one.name + ("_total" if one.type == "counter" else "") for one in families}
+    named = {one.name + ("_total" if one.type == "counter" else "") for one in families}
+    histograms = {one.name for one in EvidenceAges().metric()}
+    return named | {f"{name}_{end}" for name in histograms for end in ("bucket", "count", "sum")}
 
 
 def _of_agent() -> set[str]:
