@@ -52,7 +52,7 @@ _PAGE_URL, _PAGE_HOST = "https://hooks.example.org/everstep/T0aB…", "hooks.exa
 
 def _block(language: str, number: int, name: str) -> str:
     """Return a block of the page for a webhook of this name on this machine."""
-    blocks = re.findall(rf"```{language}\n(.*?)```", _PAGE, re.DOTALL)
+    blocks: list[str] = re.findall(rf"```{language}\n(.*?)```", _PAGE, re.DOTALL)
     text = blocks[number].replace(_PAGE_URL, f"{_URL}/{name}").replace(_PAGE_HOST, "127.0.0.1")
     return text.replace("pager", name)
 
@@ -79,8 +79,8 @@ def _install(box: Box) -> None:
     install_daemons(box, ("agent", "controller"))
     install_agents(box, _NODES)
     for unit in _NODES.values():
-        settings = box.root / f"etc/everstep/{unit}.toml"
-        settings.write_text(f"fault_injection = true\n{settings.read_text()}")
+        of_agent = box.root / f"etc/everstep/{unit}.toml"
+        of_agent.write_text(f"fault_injection = true\n{of_agent.read_text()}")
     for name in ("pager", "all"):
         box.run("sh", "-ec", _block("sh", 0, name))
     # Of those that systemd hands out, nobody else may read a thing.
