@@ -136,7 +136,10 @@ _DAY_OF_FLEET = admin_pb2.FleetPeriod(
     failures=3,
 )
 FLEET_LEDGER = admin_pb2.FleetLedger(
-    periods=[_DAY_OF_FLEET], whole=_DAY_OF_FLEET, definitions=["ETTR_time = …", "ETTR_work = …"]
+    by="day",
+    periods=[_DAY_OF_FLEET],
+    whole=_DAY_OF_FLEET,
+    definitions=["ETTR_time = …", "ETTR_work = …"],
 )
 
 JOB = admin_pb2.JobDetail(

@@ -11,7 +11,11 @@ from everstep_cli.commands.node_lists import all_named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import refuse_unknown
 from everstep_cli.views import json_output
-from everstep_cli.views.fleet import fleet_ledger_sheet
+from everstep_cli.views.fleet_ledger import (
+    LEDGER_DIMENSIONS,
+    fleet_ledger_csv,
+    fleet_ledger_sheet,
+)
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet, published_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.ranks import rank_lines, rank_sheet
@@ -231,28 +235,33 @@ def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
 @click.option(
     "--by",
     "period",
-    type=click.Choice(["day", "week", "month"]),
-    help="Of the fleet: the period of a row, in UTC. [default: day]",
+    type=click.Choice(LEDGER_DIMENSIONS),
+    help="By what time is told apart: periods in UTC, jobs, queues and accounts; or what incidents "
+    "have cost by cause, node, device and generation. [default: day]",
 )
 @click.option(
     "--last",
     "periods",
     metavar="N",
     type=click.IntRange(1, 400),
-    help="Of the fleet: so many of them. [default: 14]",
+    help="So many periods, or days. [default: 14]",
 )
 @click.option(
     "--published",
     is_flag=True,
     help="Of a job: what others would call its ratio, each with its definition.",
 )
+@click.option("--csv", "as_csv", is_flag=True, help="With --by: a table for spreadsheets.")
 @asks_controller
-def ettr(ask: Ask, name: str, period: str | None, periods: int | None, published: bool) -> None:
+def ettr(
+    ask: Ask, name: str, period: str | None, periods: int | None, published: bool, as_csv: bool
+) -> None:
     r"""Account for the time of a job: every second is in exactly one category.
 
     The categories sum to the wall clock to the nanosecond. ETTR_time counts slow steps as training,
-    ETTR_work counts only what they would have taken at the reference time. Without JOB it is the
-    time of all jobs together, by day, week or month, in which a job on 8 nodes counts 8 times.
+    ETTR_work counts only what they would have taken at the reference time. Without JOB, or with
+    --by, it is told from the history: of all jobs, in which a job on 8 nodes counts 8 times, or of
+    one, by period, job, queue, account, cause, node, device or generation.
 
     \b
     Examples:
@@ -261,19 +270,23 @@ def ettr(ask: Ask, name: str, period: str | None, periods: int | None, published
       everstep ettr llama-70b --json | jq '.incidents[] | {incident, cause, costs}'
       everstep ettr
       everstep ettr --by month --last 3
+      everstep ettr --by cause --last 90
+      everstep ettr llama-70b --by generation
+      everstep ettr --by account --last 31 --csv > november.csv
     """
-    if not name:
-        if published:
-            raise click.UsageError("--published is of a job: name one")
-        asked = admin_pb2.GetFleetLedgerRequest(period=period or "day", periods=periods or 14)
-        fleet = ask.admin.call(lambda stub: stub.GetFleetLedger, asked)
-        ask.answer(fleet, *fleet_ledger_sheet(fleet))
+    if name and not (period or periods or as_csv):
+        request = admin_pb2.GetLedgerRequest(job=name)
+        reply = ask.admin.call(lambda stub: stub.GetLedger, request, name)
+        ask.answer(reply, *(published_sheet(reply) if published else ledger_sheet(reply)))
         return
-    if period or periods:
-        raise click.UsageError("--by and --last are of the fleet: leave JOB out")
-    request = admin_pb2.GetLedgerRequest(job=name)
-    reply = ask.admin.call(lambda stub: stub.GetLedger, request, name)
-    ask.answer(reply, *(published_sheet(reply) if published else ledger_sheet(reply)))
+    if published:
+        raise click.UsageError("--published is of a job, without --by and --last: name one")
+    asked = admin_pb2.GetFleetLedgerRequest(period=period or "day", periods=periods or 14, job=name)
+    fleet = ask.admin.call(lambda stub: stub.GetFleetLedger, asked, name)
+    if as_csv and not ask.as_json:
+        click.echo(fleet_ledger_csv(fleet), nl=False)
+        return
+    ask.answer(fleet, *fleet_ledger_sheet(fleet))
 
 
 @click.command()

@@ -98,7 +98,13 @@ def configured_drivers(
     """
     made = {
         name: part.driver(
-            DriverContext(config.call_timeout_s, partial(own_nodes, name), cluster_id, launching)
+            DriverContext(
+                config.call_timeout_s,
+                partial(own_nodes, name),
+                cluster_id,
+                launching,
+                partial(remembered, name),
+            )
         )
         for name, part in config.parts.items()
     }

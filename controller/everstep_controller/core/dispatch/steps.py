@@ -20,6 +20,7 @@ from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.nodes import (
     agent_identity,
+    days,
     health,
     injections,
     isolation,
@@ -144,6 +145,12 @@ NODE_STEPS: tuple[Step[NodeRecord], ...] = (
         swaps.reconcile_node,
         "a drained node is given back where no finding, nor a pair test, shows any more why",
         ("swap", "isolation"),
+    ),
+    Step(
+        "nodes/days",
+        days.reconcile_node,
+        "state, claims and findings are what this event has made of them",
+        ("days",),
     ),
 )
 JOB_STEPS: tuple[Step[JobRecord], ...] = (

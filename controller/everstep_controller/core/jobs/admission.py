@@ -269,6 +269,8 @@ def _spec_of(event: Reported[LauncherJoined]) -> JobSpec:
         restarts_max=report.restarts_max,
         replica_nodes=report.replica_nodes,
         program=report.program,
+        queue=report.queue,
+        account=report.account,
         storage=report.storage,
         snapshot_every_min=report.snapshot_every_min,
         snapshot_every_max=report.snapshot_every_max,

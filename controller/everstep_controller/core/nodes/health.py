@@ -7,7 +7,13 @@ from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Mode, Severity
 from everstep_controller.core import events
 from everstep_controller.core.events import OperatorDrained, OperatorIsolated, OperatorReleased
-from everstep_controller.core.model.node import NodeNews, NodeRecord, NodeState, OpenFinding
+from everstep_controller.core.model.node import (
+    AUTOMATION,
+    NodeNews,
+    NodeRecord,
+    NodeState,
+    OpenFinding,
+)
 from everstep_controller.core.model.state import State, current_name
 from everstep_controller.core.nodes import checks, claims, evidence_age, indexing, lifecycle
 from everstep_controller.core.nodes.findings import finding_sentence
@@ -105,7 +111,7 @@ def _judge_findings(turn: Reconciliation, node: NodeRecord, cleared: str) -> _Ad
         if node.state is NodeState.REPAIRING and cleared and not node.health.check_failed:
             reason = f"{cleared}what is open does not keep it out"
             lifecycle.move_node(turn, node, NodeEvent.CLEARED, reason)
-    elif not node.health.check_failed:
+    elif not node.health.check_failed and not _is_kept_for_open(node):
         # Findings that are only observed, or that somebody has accepted, may still be open.
         reason = f"{cleared}no open finding counts against it"
         lifecycle.move_node(turn, node, NodeEvent.CLEARED, reason)
@@ -127,6 +133,21 @@ def _isolate_by(
             return True, None
         advice = advice or _Advice(finding_sentence(finding), "isolated", refusal)
     return False, advice
+
+
+def _is_kept_for_open(node: NodeRecord) -> bool:
+    """Return whether a node is isolated for what is open still, and only observed by now.
+
+    A mode that is lowered has automation do nothing more: it gives nothing back either.
+    """
+    claim = node.claim_of(AUTOMATION)
+    if claim is None or node.state is not NodeState.REPAIRING:
+        return False
+    found = (held for held in node.health.findings.values() if held.counts_against_node)
+    return any(
+        one.finding.condition == claim.condition and one.finding.severity is Severity.FATAL
+        for one in found
+    )
 
 
 def _findings_that_count(state: State, node: NodeRecord) -> list[OpenFinding]:

@@ -42,6 +42,7 @@ from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
 # So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
 FAILURES_MAX = 3
+_NAMED_MAX = 20
 _RETRY_NS = 2_000_000_000
 # A scheduler that is away for a day costs the journal two rows a minute.
 _RETRY_NS_MAX = 60_000_000_000
@@ -82,8 +83,9 @@ def configure_drivers(turn: Turn, names: Sequence[str]) -> None:
     Nodes are filed anew: their groups, and what these say, may be others.
     """
     state = turn.state
-    for name in state.drivers.keys() - set(names):
+    for name in sorted(state.drivers.keys() - set(names)):
         record = state.drivers.pop(name)
+        _announce_removed(turn, record)
         turn.drop_timer(_timer(record))
         _mark(turn, record.nodes)
     state.reindex()
@@ -357,6 +359,21 @@ def _announce_driver(turn: Turn, record: DriverRecord, *, was_failing: bool) -> 
         turn.announce(
             CONTROLLER, f"{DRIVER_FAILED.name}Cleared", f"driver {record.name} does as it is asked"
         )
+
+
+def _announce_removed(turn: Turn, record: DriverRecord) -> None:
+    """Tell people of the nodes that a driver leaves withheld at its scheduler."""
+    left = sorted(name for name, known in record.nodes.items() if known.applied is not None)
+    if not left:
+        return
+    more = f" and {len(left) - _NAMED_MAX} more" if len(left) > _NAMED_MAX else ""
+    turn.announce(
+        CONTROLLER,
+        "DriverRemoved",
+        f"driver {record.name} is not configured any more, and what it has withheld stays so at "
+        f"its scheduler: {', '.join(left[:_NAMED_MAX])}{more}; free them there, or configure it "
+        "again and release them first",
+    )
 
 
 def trouble(record: DriverRecord) -> str:

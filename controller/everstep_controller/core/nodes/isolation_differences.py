@@ -97,19 +97,19 @@ def is_undone(wanted: WantedIsolation, known: NodeIsolation) -> bool:
 def changed_holds(record: DriverRecord, holds: Mapping[str, Hold]) -> tuple[SeenHold, ...]:
     """Return how a reading of the whole scheduler differs from what is known of it."""
     known = {name: node.hold for name, node in record.nodes.items() if node.hold is not None}
-    names = sorted(known.keys() | holds.keys())
-    return tuple(
-        SeenHold(name, holds.get(name)) for name in names if known.get(name) != holds.get(name)
-    )
+    names = known.keys() | holds.keys()
+    changed = sorted(name for name in names if known.get(name) != holds.get(name))
+    return tuple(SeenHold(name, holds.get(name)) for name in changed)
 
 
 def changed_labels(
     record: DriverRecord, told: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Mapping[str, str]]:
     """Return of which nodes a scheduler says something else now, with all that it says of each."""
-    names = sorted(record.labels.keys() | told.keys())
-    said = ((name, told.get(name, {})) for name in names)
-    return {name: labels for name, labels in said if labels != record.labels.get(name, {})}
+    before, none = record.labels, dict[str, str]()
+    names = before.keys() | told.keys()
+    changed = sorted(name for name in names if before.get(name, none) != told.get(name, none))
+    return {name: told.get(name, none) for name in changed}
 
 
 def is_awaited(record: DriverRecord) -> bool:

@@ -12,7 +12,7 @@ from everstep_controller.core.accounting.incident_costs import (
     recoveries,
     time_of_program,
 )
-from everstep_controller.core.accounting.ledger import DEFINITIONS
+from everstep_controller.core.accounting.ledger import DEFINITIONS, ettr_devices
 from everstep_controller.core.accounting.reliability import stage_times
 from everstep_controller.core.accounting.variants import Measured, published
 from everstep_controller.core.fleet.incidents import incidents_of_job
@@ -29,6 +29,7 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
     """Return where a job's time went."""
     found, totals = effectiveness_of(state, job, now_ns), job.ledger.totals(now_ns)
     stages = stage_times(list(recoveries(job.ledger, _counted(state, job), now_ns)))
+    by_devices, degraded_ns = ettr_devices(job.ledger, job.spec.nodes_max, now_ns)
     return answer(
         admin_pb2.Ledger,
         found,
@@ -41,12 +42,15 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
         budget_burnt=found.budget.burnt,
         incidents=incident_messages(state, job, now_ns),
         steps=job.ledger.step_count,
+        ettr_devices=by_devices,
+        degraded_device_s=degraded_ns * job.spec.processes_per_node / _NS,
         definitions=DEFINITIONS,
         undecided_step=undecided_step(job),
         published=[
             answer(admin_pb2.PublishedRatio, one)
             for one in published(_measured(state, job, totals, now_ns))
         ],
+        begin_ns=job.ledger.started_ns,
         mttf_s=found.wall_ns / _NS / found.failures if found.failures else 0,
         stages=[
             admin_pb2.StageTime(
