@@ -120,6 +120,8 @@ class FakeAdmin:
             "ListInjections": lambda asked: self.injections(asked.node),
             "ListDrivers": lambda _: self.drivers(),
             "GetPolicy": self.policy,
+            "ListWebhooks": lambda _: self.webhooks(),
+            "TestWebhook": lambda asked: self.try_webhook(asked.name),
         }
 
     def _streamed(self) -> dict[str, Callable[..., Iterator[Message]]]:
@@ -380,6 +382,17 @@ class FakeAdmin:
         paused_ns = NOW_NS - 3_600_000_000_000 if self.drivers_paused else 0
         return admin_pb2.ListDriversReply(
             drivers=self.schedulers, paused=self.drivers_paused, paused_ns=paused_ns
+        )
+
+    def webhooks(self) -> admin_pb2.ListWebhooksReply:
+        self._fail()
+        line = admin_pb2.WebhookLine(name="pager", host="hooks.example.org", cursor=812, sent=9)
+        return admin_pb2.ListWebhooksReply(webhooks=[line])
+
+    def try_webhook(self, name: str) -> admin_pb2.TestWebhookReply:
+        self.told.append(("try webhook", name))
+        return admin_pb2.TestWebhookReply(
+            accepted=True, answer="it answered 204", host="hooks.example.org"
         )
 
     def policy(self, request: admin_pb2.GetPolicyRequest) -> admin_pb2.PolicyReply:

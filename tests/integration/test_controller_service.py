@@ -24,8 +24,10 @@ def test_the_service_manager_hears_that_it_is_ready_turns_and_stops(folder: Path
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(folder / "notify"))
         manager.settimeout(20)
-        asked = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "100000"}
-        with start_controller(folder, **asked) as running, ThreadPoolExecutor(1) as pool:
+        running = start_controller(
+            folder, NOTIFY_SOCKET=str(folder / "notify"), WATCHDOG_USEC="100000"
+        )
+        with running, ThreadPoolExecutor(1) as pool:
             said = [manager.recv(4096).decode() for _ in range(4)]
             assert said == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]
             # Read meanwhile: the kernel keeps ten datagrams, and what finds no room is lost.

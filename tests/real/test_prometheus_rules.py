@@ -42,6 +42,10 @@ SERIES = {
     'everstep_job_failed{job="failed"}': "_x110 1x10",
     'everstep_webhook_failing{webhook="pager"}': "0x110 1x10",
     'everstep_webhook_failing{webhook="chat"}': "0x117 1x3",
+    'everstep_webhook_failing{webhook="flooded"}': "0x120",
+    'everstep_webhook_lag_lines{webhook="pager"}': "0x90 5000x30",
+    'everstep_webhook_lag_lines{webhook="chat"}': "0x110 5000x10",
+    'everstep_webhook_lag_lines{webhook="flooded"}': "0x90 5000x30",
     'everstep_driver_lag_seconds{driver="slurm"}': "0x100 60+60x20",
     'everstep_driver_lag_seconds{driver="kubernetes"}': "0x117 30+60x2",
     "everstep_drivers_paused": "0x120",
@@ -97,6 +101,7 @@ FIRING = {
     "EverstepNodeIsolated": {"node": "sick", "owner": "automation"},
     "EverstepAgentDown": {"node": "silent"},
     "EverstepWebhookFails": {"webhook": "pager"},
+    "EverstepWebhookBehind": {"webhook": "flooded"},
     "EverstepDriverBehind": {"driver": "slurm"},
     "EverstepDriverUnread": {"driver": "slurm"},
     "EverstepTimeUnknown": {"job": "bad"},
@@ -106,9 +111,47 @@ FIRING = {
 }
 
 
+# Of what is about no single one.
+OTHERS = ("EverstepDriversPaused", "EverstepEvidenceLate")
+
+
 def test_promtool_takes_the_rules() -> None:
     said = promtool("check", "rules", str(RULES))
-    assert said == (0, f"{len(FIRING) + len(OF_CONTROLLER)} rules found")
+    assert said == (0, f"{len(FIRING) + len(OF_CONTROLLER) + len(OTHERS)} rules found")
+
+
+@pytest.mark.parametrize(("paused", "fires"), [("1x120", True), ("0x90 1x30", False)])
+def test_a_kill_switch_that_was_forgotten_is_told_and_silences_the_alert_on_what_waits(
+    paused: str, fires: bool, tmp_path: Path
+) -> None:
+    series = {**SERIES, "everstep_drivers_paused": paused}
+    told = [{"severity": "warning"}] if fires else []
+    code, said = _fires(tmp_path, "EverstepDriversPaused", series, told)
+    assert code == 0, said
+    code, said = _fires(tmp_path, "EverstepDriverBehind", series, [])
+    assert code == 0, said
+
+
+@pytest.mark.parametrize(
+    ("in_time", "fires"),
+    [
+        # Half of what comes is late, for half an hour; a burst after an absence; nothing is.
+        ("0+10x90 900+5x30", True),
+        ("0+10x60 600x1 600+10x58", False),
+        ("0+10x120", False),
+    ],
+)
+def test_evidence_that_is_late_for_long_is_told_and_a_burst_after_an_absence_is_not(
+    in_time: str, fires: bool, tmp_path: Path
+) -> None:
+    name = "everstep_evidence_age_seconds_bucket"
+    series = {
+        f'{name}{{kind="FindingRaised",le="60.0"}}': in_time,
+        f'{name}{{kind="FindingRaised",le="+Inf"}}': "0+10x120",
+    }
+    told = [{"severity": "warning"}] if fires else []
+    code, said = _fires(tmp_path, "EverstepEvidenceLate", series, told)
+    assert code == 0, said
 
 
 @pytest.mark.parametrize("alert", FIRING)

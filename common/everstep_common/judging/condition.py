@@ -1,5 +1,7 @@
 """Condition: when it is raised, what clears it, and how far automation may go for it."""
 
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from everstep_common.judging.findings import Mode
@@ -11,6 +13,20 @@ HOUR_NS = 60 * MINUTE_NS
 # Drivers and links come up in the first minutes of a boot; agents that judge them then raise
 # hundreds of false alarms at every planned reboot.
 BOOT_GRACE_NS = 2 * MINUTE_NS
+# Agents of another version have others than this one, so a name is known by how it is written.
+_NAME = re.compile(r"[A-Z][A-Za-z0-9]{0,63}", re.ASCII)
+
+
+def is_condition_name(name: str) -> bool:
+    """Return whether a condition may have this name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def name_problems(names: Iterable[str]) -> Iterator[str]:
+    """Yield what is wrong with names of conditions that an operator wrote, a sentence each."""
+    for name in names:
+        if not is_condition_name(name):
+            yield f"{name!r} is no condition: expected one as 'XidFatal'; docs/signals.md has all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

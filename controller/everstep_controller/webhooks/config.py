@@ -8,9 +8,10 @@ from enum import Enum
 from pathlib import Path
 
 from everstep_common.credential_file import CredentialError, CredentialFile
+from everstep_common.judging.condition import name_problems
 from everstep_common.judging.findings import Severity
 from everstep_common.setting import Bounds, setting
-from everstep_controller.webhooks.egress import EgressError, target_of
+from everstep_controller.webhooks.egress import EgressError, host_problem, target_of
 from everstep_controller.webhooks.http_post import tls_context
 from everstep_controller.webhooks.signature import SigningKeyError, signing_key
 
@@ -85,6 +86,8 @@ class WebhookConfig:
         """Yield what is wrong with the values, and with what is in the files now."""
         if not self.hosts:
             yield "hosts: expected the host of the URL, at least"
+        yield from (f"hosts: {problem}" for problem in map(host_problem, self.hosts) if problem)
+        yield from (f"conditions: {problem}" for problem in name_problems(self.conditions))
         if not self.kinds:
             yield "kinds: expected one of decision, finding, incident, at least"
         try:

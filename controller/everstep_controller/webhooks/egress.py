@@ -17,6 +17,8 @@ from everstep_common.printable import printable
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _PORTS = {"https": 443, "http": 80}
 _URL_MAX = 4096
+# Letters, digits and hyphens in labels, as names of hosts are (RFC 1123); some have underscores.
+_HOST = re.compile(r"(?=.{1,254}\Z)(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
 # What a path is made of, and how long a part is that may be a secret.
 _PARTS = re.compile(r"[/?&=]")
 _SECRET_MIN = 6
@@ -78,6 +80,13 @@ def target_of(url: str, hosts: Sequence[str]) -> Target:
         raise EgressError("http:// is for a loopback address that is named; expected https://")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(host, _port(parts), path, encrypted)
+
+
+def host_problem(named: str) -> str:
+    """Return what is wrong with a host that an operator named; empty for nothing."""
+    if _HOST.fullmatch(named) or _literal(named) is not None:
+        return ""
+    return f"expected the name of a host, or an address, as 'hooks.example.org', got {named!r}"
 
 
 def refused_address(target: Target, address: str) -> str:

@@ -198,6 +198,7 @@ def test_groups_are_read_with_their_lists_and_all_their_mistakes_are_told_at_onc
         '[groups."b c"]\nnodes = ["gpu-[1-"]\n[groups.empty]\nenforce_share = 1.5\n'
         '[groups.c]\nlabels = ["=x", "a=b,c"]\ndomains = ["/"]\ndrivers = ["comand", "command"]\n'
         'observe = ["X"]\nenforce = ["X"]\nenforce_shares = {X = 2.0}\nmodes = 3\n'
+        'advise = ["xid fatal"]\n'
     )
     with pytest.raises(ConfigError) as error:
         loaded(tmp_path, wrong)
@@ -214,8 +215,25 @@ def test_groups_are_read_with_their_lists_and_all_their_mistakes_are_told_at_onc
         "groups.c.domains",
         "groups.c.drivers",
         "groups.c.observe",
+        "groups.c.advise",
         "groups.c.enforce_shares.X",
         "groups.c.modes",
     }
     assert any("no driver is named 'comand'" in one for one in told)
     assert any("command is not configured" in one for one in told)
+
+
+def test_names_of_conditions_are_known_by_how_they_are_written(tmp_path: Path) -> None:
+    """One that is misspelt would be enforced on though it is to be observed."""
+    wrong = (
+        '[core]\nobserve = ["xidfatal"]\nadvise = ["LinkDown"]\n'
+        '[groups.a]\nnodes = ["n"]\nenforce_shares = {"Xid Fatal" = 0.5}\n'
+    )
+    with pytest.raises(ConfigError) as error:
+        loaded(tmp_path, wrong)
+    told = [one.removeprefix(f"{tmp_path}/controller.toml: ") for one in error.value.problems]
+    end = "is no condition: expected one as 'XidFatal'; docs/signals.md has all"
+    assert told == [
+        f"core.observe: 'xidfatal' {end}",
+        f"groups.a.enforce_shares: 'Xid Fatal' {end}",
+    ]

@@ -2,7 +2,13 @@
 
 import pytest
 
-from everstep_controller.webhooks.egress import EgressError, Target, refused_address, target_of
+from everstep_controller.webhooks.egress import (
+    EgressError,
+    Target,
+    host_problem,
+    refused_address,
+    target_of,
+)
 
 HOSTS = ("hooks.example.org", "127.0.0.1", "::1")
 
@@ -87,3 +93,27 @@ def test_what_a_receiver_repeats_of_the_path_is_not_shown() -> None:
     said = "Cannot POST /services/T0/Abc123?token=xyz789: Abc123 is unknown, and so is xyz789"
     assert target.redacted(said) == "Cannot POST …: … is unknown, and so is …"
     assert target_of("https://hooks.example.org", HOSTS).redacted("a/b") == "a/b"
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["hooks.example.org", "HOOKS.example.org.", "relay", "a_b-c.example", "127.0.0.1", "::1"],
+)
+def test_a_host_is_named_by_its_name_or_address(named: str) -> None:
+    assert host_problem(named) == ""
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        "https://hooks.example.org",
+        "hooks.example.org:443",
+        "hooks.example.org/",
+        "",
+        "a..b",
+        "*.org",
+    ],
+)
+def test_what_is_no_host_is_told_with_what_one_looks_like(named: str) -> None:
+    told = "expected the name of a host, or an address, as 'hooks.example.org'"
+    assert host_problem(named) == f"{told}, got {named!r}"

@@ -1,9 +1,9 @@
 """Policy in the admin API: how far automation may go, by which rule; what enforcing would do."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 
+from everstep_common.judging.condition import is_condition_name
 from everstep_common.judging.findings import Mode
 from everstep_controller.api.admin.errors import UnknownNameError
 from everstep_controller.core.model.groups import Group
@@ -17,8 +17,6 @@ from everstep_controller.core.nodes.what_if import BY_ITSELF_NS, WhatIf, togethe
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
-# The controller has no list of the conditions of agents: what looks like one may be one.
-_CONDITION = re.compile(r"[A-Z][A-Za-z0-9]{2,63}", re.ASCII)
 _NODES_NAMED = 1000
 
 
@@ -32,7 +30,8 @@ class PolicyQueries:
         """Return how far automation may go for a node, a condition or the fleet."""
         state, subject = self._runtime.state, request.subject
         node = state.nodes.get(subject)
-        if subject and node is None and not _CONDITION.fullmatch(subject):
+        # The controller has no list of the conditions of agents: what looks like one may be one.
+        if subject and node is None and not is_condition_name(subject):
             raise UnknownNameError(f"no node, and no condition, is named {subject!r}")
         reply = admin_pb2.PolicyReply(
             kind="node" if node is not None else "condition" if subject else "fleet",

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from everstep_common.judging.condition import name_problems
 from everstep_common.judging.findings import Mode
 from everstep_common.setting import Bounds, setting
 
@@ -107,6 +108,8 @@ class Group:
         yield from (f"domains: {domain!r} is no failure domain" for domain in wrong)
         wrong = [problem for problem in map(_label_problem, self.labels) if problem]
         yield from (f"labels: {problem}" for problem in wrong)
+        for key in ("observe", "advise", "enforce", "enforce_shares"):
+            yield from (f"{key}: {problem}" for problem in name_problems(getattr(self, key)))
         listed = (*self.observe, *self.advise, *self.enforce)
         for name in sorted({name for name in listed if listed.count(name) > 1}):
             yield f"observe: {name} is in more than one of observe, advise, enforce"

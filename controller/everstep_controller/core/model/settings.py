@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from everstep_common.judging.condition import name_problems
 from everstep_common.judging.findings import Mode
 from everstep_common.setting import Bounds, duration, setting
 
@@ -351,6 +352,8 @@ class Settings:
             yield "snapshot_every_max: must not be below snapshot_every_min"
         if self.stall_restart_timeout_ns and not self.stall_timeout_ns:
             yield "stall_restart_timeout_s: needs stall_timeout_s, which finds what stands still"
+        for key in ("observe", "advise", "enforce"):
+            yield from (f"{key}: {problem}" for problem in name_problems(getattr(self, key)))
         listed = (*self.observe, *self.advise, *self.enforce)
         for name in sorted({name for name in listed if listed.count(name) > 1}):
             yield f"observe: {name} is in more than one of observe, advise, enforce"
