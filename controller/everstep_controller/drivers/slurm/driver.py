@@ -31,6 +31,7 @@ from everstep_controller.drivers.slurm.names import (
     node_lists,
 )
 from everstep_controller.drivers.slurm.nodes import (
+    ADDRESSED_FIELDS,
     SINFO_FIELDS,
     SlurmNode,
     decode_shown,
@@ -148,17 +149,18 @@ class SlurmDriver:
     async def _sinfo(self, cluster: str, names: Sequence[str] = ()) -> _Found:
         """Return the nodes of these names at Slurm; all of a cluster where there are none."""
         separator = f"|{secrets.token_hex(8)}|"
+        grouped = self._policy.node_names is NodeNames.NAME
+        fields = SINFO_FIELDS if grouped else ADDRESSED_FIELDS
         # Only nodes of partitions that are hidden need --all.
-        words = ["--all", "-N", "-h", "-O", ",".join(f"{one}:0{separator}" for one in SINFO_FIELDS)]
+        words = ["--all", "-h", "-O", ",".join(f"{one}:0{separator}" for one in fields)]
         if names:
             words += ["-n", ",".join(names)]
         text = await self._commands.sinfo(cluster, *words)
-        return await asyncio.to_thread(self._decoded, text, separator)
+        return await asyncio.to_thread(self._decoded, text, separator, fields)
 
-    def _decoded(self, text: str, separator: str) -> _Found:
-        return _Found(
-            *by_our_names(decode_sinfo(text, separator).values(), self._policy.node_names)
-        )
+    def _decoded(self, text: str, separator: str, fields: Sequence[str]) -> _Found:
+        nodes = decode_sinfo(text, separator, fields).values()
+        return _Found(*by_our_names(nodes, self._policy.node_names))
 
 
 def _view(found: _Found, cluster_id: str) -> DriverView:
