@@ -6,6 +6,7 @@ import gc
 import getpass
 import logging
 import os
+import re
 import signal
 import sys
 from collections.abc import Sequence
@@ -88,7 +89,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="everstep-controller [recover] [--config FILE]\n"
         "       everstep-controller backup FILE [--config FILE]\n"
         "       everstep-controller replay JOURNAL\n"
-        "       everstep-controller kubernetes rbac [--namespace NAME] [--config FILE]",
+        "       everstep-controller kubernetes rbac [--namespace NAME|--user NAME] [--config FILE]",
         description="Judges, isolates, recovers and accounts for a fleet of nodes.",
         epilog="everstep-controller backup FILE: copy the journal, also of a controller that runs. "
         "everstep-controller replay JOURNAL: replay its decisions, and show differences. "
@@ -150,14 +151,33 @@ def _print_rbac(arguments: Sequence[str]) -> int:
         "'kubectl apply -f -': a service account, its roles, and their bindings.",
     )
     parser.add_argument("what", choices=["rbac"])
-    parser.add_argument("--namespace", default="everstep", help="of the service account")
+    subject = parser.add_mutually_exclusive_group()
+    subject.add_argument(
+        "--namespace",
+        type=_namespace,
+        default="everstep",
+        metavar="NAME",
+        help="of the service account; everstep by default",
+    )
+    subject.add_argument(
+        "--user",
+        default="",
+        metavar="NAME",
+        help="of a kubeconfig, instead of a service account: as 'kubectl auth whoami' says",
+    )
     _add_config(parser)
     options = parser.parse_args(arguments)
     config = _configured(_config_path(options.config))
     if config is None:
         return EX_CONFIG
-    print(config.drivers.kubernetes.rbac(options.namespace), end="")
+    print(config.drivers.kubernetes.rbac(options.namespace, options.user), end="")
     return 0
+
+
+def _namespace(text: str) -> str:
+    if not re.fullmatch(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a namespace")
+    return text
 
 
 def _replay(arguments: Sequence[str]) -> int:

@@ -1,6 +1,7 @@
 """What goes wrong between the Kubernetes driver and its server: it is told, and tried again."""
 
 import asyncio
+import json
 import ssl
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -211,7 +212,7 @@ def test_another_ca_and_an_expired_certificate_are_told_and_a_new_ca_is_read(
             fake.stop()
             fake.start(_context(authority))
             said = (await driver.apply([wanted(one)])).failures[one]
-            assert "certificate of the API server is not accepted" in said
+            assert "is not accepted: unable to get local issuer" in said
             authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
             assert (await driver.apply([wanted(one)])).now == {one: ours()}
             fake.stop()
@@ -324,6 +325,104 @@ def test_an_answer_that_does_not_come_ends_within_the_deadline(
             applied = await driver.apply([wanted(one), wanted(other)])
             assert "does not answer in time" in "".join(applied.failures.values())
             assert len(applied.now) == 1
+
+    asyncio.run(scenario())
+
+
+def test_a_watch_that_ends_at_once_is_no_storm_and_told(
+    both: tuple[Cluster, FakeApiServer],
+) -> None:
+    cluster, fake = both
+    said = {"kind": "Status", "message": "etcd has no leader", "reason": "InternalError"}
+    line = json.dumps({"type": "ERROR", "object": said | {"code": 500}}).encode() + b"\n"
+
+    async def scenario() -> None:
+        (one,) = cluster.make(1)
+        fault = Fault("watch", "nodes", times=1000, body=line)
+        fake.faults = [fault]
+        async with cluster.driver([one]) as driver:
+            async with asyncio.timeout(60):
+                while not (told := await failure_of(driver)):  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.05)
+            assert "watch nodes: the API server answers 500: etcd has no leader" in told
+            assert 1000 - fault.times <= 4
+            fault.times = 0
+            cluster.human.cordon(one)
+            async with asyncio.timeout(60):
+                while await failure_of(driver):  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.05)
+            await reads(driver, lambda view: one in view.holds)
+
+    asyncio.run(scenario())
+
+
+def test_a_node_that_refuses_its_condition_keeps_no_other_waiting(
+    both: tuple[Cluster, FakeApiServer],
+) -> None:
+    cluster, fake = both
+
+    async def scenario() -> None:
+        names = cluster.make(4)
+        fault = Fault("patch", "nodes/status", times=1000, name=names[0], code=422)
+        broken = Fault("patch", "nodes/status", times=1000, name=names[1], code=500)
+        fake.faults = [fault, broken]
+        async with cluster.driver(names) as driver:
+            await driver.read()
+            for name in names[2:]:
+                await until(lambda name=name: cluster.human.condition(name) is not None)  # type: ignore[misc]
+            # Whatever is told of it, it is not asked again for a while.
+            for index in range(5):
+                cluster.human.patch(names[0], {"metadata": {"labels": {"x": str(index)}}})
+                await reads(
+                    driver,
+                    lambda view, at=str(index): view.nodes[names[0]].labels.get("x") == at,  # type: ignore[misc]
+                )
+            assert 1000 - fault.times == 1
+            assert (await driver.read()).nodes.keys() == set(names)
+
+    asyncio.run(scenario())
+
+
+def test_a_name_that_no_node_can_have_is_asked_of_nobody(
+    both: tuple[Cluster, FakeApiServer],
+) -> None:
+    cluster, fake = both
+
+    async def scenario() -> None:
+        (one,) = cluster.make(1)
+        nasty = [f"../nodes/{one}", f"{one}?x=y", f"{one}/status", "", "a b", "x" * 254]
+        async with cluster.driver([one, *nasty]) as driver:
+            await driver.read()
+            fake.requests.clear()
+            assert (await driver.apply([wanted(name) for name in nasty])).unmanaged == set(nasty)
+            assert [call for call in fake.requests if call.verb in ("get", "patch")] == []
+
+    asyncio.run(scenario())
+
+
+def test_pods_that_are_there_still_when_a_node_is_freed_stay(
+    both: tuple[Cluster, FakeApiServer],
+) -> None:
+    cluster, fake = both
+
+    async def scenario() -> None:
+        (one,) = cluster.make(1)
+        place(fake, *(pod(f"p{index}", one) for index in range(5)))
+        async with cluster.driver([one], pods="evict") as driver:
+            await driver.read()
+            fake.faults = [
+                Fault(
+                    "create",
+                    "pods/eviction",
+                    hang_s=1.0,
+                    first=lambda: cluster.human.untaint(one, TAINT),
+                )
+            ]
+            await driver.apply([wanted(one)])
+            await until(lambda: len(names(fake)) == 4)
+            await reads(driver, lambda view: one not in view.holds)
+            asked = [call for call in fake.requests if call.right == "pods/eviction"]
+            assert len(asked) == 1
 
     asyncio.run(scenario())
 

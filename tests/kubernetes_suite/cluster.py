@@ -32,6 +32,14 @@ class Server(Protocol):
         """Have it forget what happened before now."""
         ...
 
+    def back_up(self) -> None:
+        """Copy all that it has stored; it may end and start for that."""
+        ...
+
+    def restore(self) -> None:
+        """Start it with that copy, as if nothing had happened since."""
+        ...
+
 
 @dataclass
 class Cluster:

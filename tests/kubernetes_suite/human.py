@@ -95,13 +95,20 @@ class Human:
         """Remove the taints with a key."""
         self.change_taints(name, lambda taints: [one for one in taints if one["key"] != key])
 
-    def change_taints(self, name: str, change: Callable[[list[Json]], list[Json]]) -> None:
+    def free(self, name: str, key: str, *, uncordon: bool) -> None:
+        """Remove the taints with a key, and the cordon in the same moment."""
+        spec: Json = {"unschedulable": None} if uncordon else {}
+        self.change_taints(name, lambda taints: [one for one in taints if one["key"] != key], spec)
+
+    def change_taints(
+        self, name: str, change: Callable[[list[Json]], list[Json]], spec: Json | None = None
+    ) -> None:
         """Read, change and write a node's taints, as often as somebody comes between."""
         for _ in range(50):
             node = self.node(name)
             taints = change(node["spec"].get("taints") or [])
             version = {"resourceVersion": node["metadata"]["resourceVersion"]}
-            body = {"metadata": version, "spec": {"taints": taints or None}}
+            body = {"metadata": version, "spec": {"taints": taints or None, **(spec or {})}}
             answer = self.client.patch(
                 f"/api/v1/nodes/{name}", json=body, headers={"Content-Type": MERGE}
             )

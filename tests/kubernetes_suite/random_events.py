@@ -1,16 +1,19 @@
 """Random events: claims, humans, deletions, dead servers and killed controllers, by a seed.
 
 Whatever comes together, no mark of a human is ever changed, nothing is marked twice, and when it is
-quiet again every node is as it is wanted and nothing more is written.
+quiet again every node is as it is wanted and nothing more is written. A node is changed once at
+most for each claim that came or went, and each act of a human on it.
 """
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from everstep_controller.core.model.isolation import Hold
+from everstep_controller.drivers.kubernetes.api_server import Call
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.kubernetes.driver import KubernetesDriver
 from everstep_controller.drivers.port import DriverContext, DriverError
@@ -33,6 +36,9 @@ class Model:
     gone: set[str] = field(default_factory=set)
     held: dict[str, Hold] = field(default_factory=dict)
     overridden: set[str] = field(default_factory=set)
+    # How often each node was given reason to be changed by us, and was.
+    causes: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str] = field(default_factory=Counter)
 
     def due(self) -> list[str]:
         """Return the nodes of which something is to be asked, as the core asks it."""
@@ -64,16 +70,31 @@ class Player:
         self.random = random.Random(seed)
         self.model = Model(cluster.make(_NODES))
         self.driver: KubernetesDriver | None = None
-        self.away = False
+        # With an odd seed we cordon as well, and then humans do not: nobody could tell them apart.
+        self.cordons = seed % 2 == 1
 
     async def begin_driver(self) -> None:
         """Start a driver anew; of the one before, nothing is left but what it wrote."""
         if self.driver is not None:
             await self.driver.close()
-        config = KubernetesDriverConfig(access=str(self.cluster.kubeconfig))
+        config = KubernetesDriverConfig(access=str(self.cluster.kubeconfig), cordon=self.cordons)
         self.driver = config.driver(  # type: ignore[assignment]
             DriverContext(20.0, lambda: self.model.names, lambda: "c1")
         )
+        assert self.driver is not None
+        self._count(self.driver)
+
+    def _count(self, driver: KubernetesDriver) -> None:
+        """Count the changes of nodes that the server has answered; conditions are none."""
+        send = driver._server.send
+
+        async def counted(call: Call) -> bytes:
+            answer = await send(call)
+            if (call.verb, call.resource) == ("patch", "nodes"):
+                self.model.changes[call.path.rpartition("/")[2]] += 1
+            return answer
+
+        driver._server.send = counted  # type: ignore[method-assign]
 
     async def reconcile(self) -> bool:
         """Read, and ask for what differs; return whether nothing did."""
@@ -98,11 +119,12 @@ class Player:
         """Do what humans do to one node."""
         name, model, human = self.random.choice(self.model.names), self.model, self.human
         taints = model.tainted.setdefault(name, set())
+        model.causes[name] += 1
         what = self.random.choice(["cordon", "taint", "untaint", "free", "delete", "label"])
         if name in model.gone:
             human.make(name)
             model.gone.discard(name)
-        elif what == "cordon":
+        elif what == "cordon" and not self.cordons:
             human.cordon(name, on=name not in model.cordoned)
             model.cordoned ^= {name}
         elif what == "taint" and len(taints) < 3:
@@ -115,7 +137,7 @@ class Player:
             human.untaint(name, key)
             taints.discard(key)
         elif what == "free":
-            human.untaint(name, _TAINT)
+            human.free(name, _TAINT, uncordon=self.cordons)
         elif what == "delete":
             human.delete(name)
             model.gone.add(name)
@@ -128,6 +150,7 @@ class Player:
         """Have a claim come or go."""
         name = self.random.choice(self.model.names)
         self.model.claims ^= {name}
+        self.model.causes[name] += 1
         self.model.overridden.discard(name)
 
     def check_humans(self) -> None:
@@ -139,13 +162,16 @@ class Player:
             rows = [(one["key"], one["effect"]) for one in spec.get("taints") or []]
             theirs = {key for key, _ in rows if key.startswith("site.example/")}
             assert theirs == self.model.tainted.get(name, set()), name
-            assert bool(spec.get("unschedulable")) == (name in self.model.cordoned), name
+            is_ours = self.cordons and _TAINT in {key for key, _ in rows}
+            is_cordoned = name in self.model.cordoned or is_ours
+            assert bool(spec.get("unschedulable")) == is_cordoned, name
             assert len(rows) == len(set(rows)), rows
 
     async def settle(self) -> None:
         """Let it become quiet, and assert that every node is as it is wanted."""
         for name in sorted(self.model.gone):
             self.human.make(name)
+            self.model.causes[name] += 1
         self.model.gone.clear()
         quiet, wrong = 0, list[str]()
         for _ in range(_ROUNDS_MAX):
@@ -158,6 +184,8 @@ class Player:
                 f"it does not become quiet: {wrong if quiet else 'no end of wishes'}"
             )
         self.check_humans()
+        too_often = self.model.changes - self.model.causes
+        assert not too_often, (self.model.changes, self.model.causes)
 
     def wrong(self) -> list[str]:
         """Return what is not as it is wanted."""

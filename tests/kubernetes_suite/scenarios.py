@@ -1,6 +1,7 @@
 """Scenarios of the driver: whose hold is whose, what is written, what others do meanwhile."""
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -10,8 +11,10 @@ import pytest
 from everstep_controller.core.model.isolation import WantedIsolation
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.kubernetes.driver import KubernetesDriver
+from everstep_controller.drivers.kubernetes.marks import plain
 from everstep_controller.drivers.port import DriverError, DriverView
 from kubernetes_suite.cluster import Cluster, free, ours, reads, until, wanted
+from kubernetes_suite.hostile import hostile_text
 
 Scenario = Callable[[Cluster], Coroutine[None, None, None]]
 TAINT = "everstep.io/isolated"
@@ -135,6 +138,15 @@ async def two_everstep_clusters_leave_each_others_marks(cluster: Cluster) -> Non
         assert not hold.ours
         assert (await second.apply([free(one)])).now == {one: hold}
         assert TAINT in human.taints(one)
+        # Neither do they write over one another's condition for ever.
+        for _ in range(25):
+            condition = human.condition(one)
+            assert condition is not None
+            assert condition["status"] == "True"
+            await asyncio.sleep(0.1)
+        await first.apply([free(one)])
+        await reads(second, lambda view: one not in view.holds)
+        await until(lambda: (human.condition(one) or {}).get("status") == "False")
 
 
 async def what_others_free_is_free_and_leaves_no_marks(cluster: Cluster) -> None:
@@ -227,6 +239,35 @@ async def a_selector_narrows_what_is_looked_at(cluster: Cluster) -> None:
         assert (await driver.apply([wanted(rest[0])])).unmanaged == {rest[0]}
 
 
+async def a_node_that_leaves_the_selection_and_comes_again_is_seen(cluster: Cluster) -> None:
+    human, (one,) = cluster.human, cluster.make(1, pool="gpu")
+    async with cluster.driver([one], selector="pool=gpu") as driver:
+        assert (await driver.read()).nodes.keys() == {one}
+        human.patch(one, {"metadata": {"labels": {"pool": "cpu"}}})
+        await reads(driver, lambda view: one not in view.nodes)
+        human.patch(one, {"metadata": {"labels": {"pool": "gpu"}}})
+        await reads(driver, lambda view: one in view.nodes)
+        assert (await driver.apply([wanted(one)])).now == {one: ours()}
+
+
+async def a_host_is_found_by_its_name_where_that_is_of_one_node(cluster: Cluster) -> None:
+    human, (one, other) = cluster.human, cluster.make(2)
+    host = f"host-of-{one}"
+    human.patch(one, {"metadata": {"labels": {"kubernetes.io/hostname": host}}})
+    async with cluster.driver([host]) as driver:
+        assert host in (await driver.read()).nodes
+        assert (await driver.apply([wanted(host)])).now == {host: ours()}
+        assert TAINT in human.taints(one)
+        assert (await driver.apply([free(host)])).now == {host: None}
+        human.patch(other, {"metadata": {"labels": {"kubernetes.io/hostname": host}}})
+        await reads(driver, lambda view: host not in view.nodes)
+        assert (await driver.apply([wanted(host)])).unmanaged == {host}
+        human.patch(other, {"metadata": {"labels": {"kubernetes.io/hostname": other}}})
+        await reads(driver, lambda view: host in view.nodes)
+        assert (await driver.apply([wanted(host)])).now == {host: ours()}
+        assert TAINT not in human.taints(other)
+
+
 async def nodes_come_in_pages(cluster: Cluster) -> None:
     names = cluster.register(600, pool="many")
     async with cluster.driver(names[:3], selector="pool=many") as driver:
@@ -262,6 +303,24 @@ async def a_place_in_the_watch_that_is_gone_is_found_again(cluster: Cluster) -> 
         view = await _read_again(driver, lambda view: gone not in view.nodes)
         assert view.holds.keys() == {one}
         assert view.nodes.keys() >= {one, other}
+
+
+async def a_store_that_was_restored_from_a_backup_is_read_anew(cluster: Cluster) -> None:
+    human, (one, other) = cluster.human, cluster.make(2)
+    human.cordon(other)
+    cluster.allow(KubernetesDriverConfig(access=str(cluster.kubeconfig)))
+    cluster.server.back_up()
+    async with cluster.driver([one, other]) as driver:
+        await driver.read()
+        (late,) = cluster.make(1)
+        human.cordon(other, on=False)
+        await reads(driver, lambda view: late in view.nodes and other not in view.holds)
+        cluster.server.restore()
+        view = await _read_again(driver, lambda view: late not in view.nodes)
+        assert view.holds[other].reason == "cordoned"
+        assert (await driver.apply([wanted(one)])).now == {one: ours()}
+        human.cordon(one)
+        await reads(driver, lambda view: not view.holds[one].ours)
 
 
 async def _read_again(driver: KubernetesDriver, holds: Callable[[DriverView], bool]) -> DriverView:
@@ -317,6 +376,20 @@ async def a_reason_full_of_signs_is_one_plain_line(cluster: Cluster) -> None:
         assert hold.ours
 
 
+async def hostile_reasons_are_shown_in_listed_signs(cluster: Cluster) -> None:
+    human, (one,), chance = cluster.human, cluster.make(1), random.Random(11)
+    async with cluster.driver([one]) as driver:
+        await driver.read()
+        for _ in range(40):
+            reason, condition = hostile_text(chance), hostile_text(chance)
+            wish = WantedIsolation(one, (hostile_text(chance), "operator"), reason, condition)
+            assert (await driver.apply([wish])).now == {one: ours(plain(reason))}
+            told = human.condition(one)
+            assert told is not None
+            assert told["message"] == f"{plain(reason)}; everstep why {one}"
+            assert human.taints(one) == {TAINT: "operator:NoSchedule"}
+
+
 async def a_node_that_kubernetes_does_not_hear_is_down_with_its_age(cluster: Cluster) -> None:
     human, (one, other) = cluster.human, cluster.make(2)
     human.report(one, "Unknown", at="2026-11-30T05:00:00Z")
@@ -343,10 +416,14 @@ SCENARIOS: tuple[Scenario, ...] = (
     a_node_of_no_cluster_is_unmanaged,
     others_who_write_all_the_time_lose_nothing,
     a_selector_narrows_what_is_looked_at,
+    a_node_that_leaves_the_selection_and_comes_again_is_seen,
+    a_host_is_found_by_its_name_where_that_is_of_one_node,
     nodes_come_in_pages,
     a_server_that_was_away_is_followed_again,
     a_place_in_the_watch_that_is_gone_is_found_again,
+    a_store_that_was_restored_from_a_backup_is_read_anew,
     what_it_may_not_do_is_told_before_anything_is_done,
     a_reason_full_of_signs_is_one_plain_line,
+    hostile_reasons_are_shown_in_listed_signs,
     a_node_that_kubernetes_does_not_hear_is_down_with_its_age,
 )

@@ -127,7 +127,10 @@ def test_a_node_of_no_partition_is_drained_and_one_that_is_not_there_is_none_of_
     assert applied.now["apart"] == Hold(drain_reason(_wanted("apart"), CLUSTER_ID), ours=True)
     assert set(applied.unmanaged) == {"elsewhere", "ALL"}
     assert all(drains.node(name)[0] == "idle" for name in _NODES)
+    held = {"apart": Hold(drain_reason(_wanted("apart"), CLUSTER_ID), ours=True)}
+    assert asyncio.run(drains.driver(remembered=held).read()).holds == held
     assert _apply(drains, WantedIsolation("apart")).now == {"apart": None}
+    assert asyncio.run(drains.driver(remembered=held).read()).holds == {}
 
 
 def test_a_note_tells_programs_of_the_claim_and_leaves_that_of_others(drains: Drains) -> None:

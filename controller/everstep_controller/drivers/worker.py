@@ -20,7 +20,11 @@ from everstep_controller.core.model.isolation import (
     IsolationResult,
     WantedIsolation,
 )
-from everstep_controller.core.nodes.isolation import changed_holds, changed_labels, is_awaited
+from everstep_controller.core.nodes.isolation_differences import (
+    changed_holds,
+    changed_labels,
+    is_awaited,
+)
 from everstep_controller.drivers.port import (
     Applied,
     ClosableDriver,
@@ -273,9 +277,9 @@ def _told(view: DriverView, label_keys: Collection[str]) -> _Told:
 
 def _labels(nodes: Mapping[str, SchedulerNode], keys: Collection[str]) -> dict[str, dict[str, str]]:
     """Return what is said of nodes under keys that groups ask for: no other is journaled."""
-    found = dict[str, dict[str, str]]()
+    found, asked = dict[str, dict[str, str]](), sorted(keys)
     for name, node in nodes.items() if keys else ():
-        said = {key: _sentence(node.labels[key]) for key in sorted(node.labels.keys() & {*keys})}
+        said = {key: _sentence(node.labels[key]) for key in asked if key in node.labels}
         if said:
             found[name] = said
     return found

@@ -46,6 +46,8 @@ class Change:
     kind: str
     type: str
     object: Json
+    # As it was before; None for one that is new.
+    before: Json | None = None
 
 
 class Objects:
@@ -58,6 +60,7 @@ class Objects:
         self.changes: list[Change] = []
         self._by_kind: dict[str, dict[Key, Json]] = {}
         self._snapshots: dict[str, list[Json]] = {}
+        self._copy: tuple[int, dict[str, dict[Key, Json]]] = (0, {})
 
     def all(self, kind: str) -> list[Json]:
         """Return the objects of a resource, in the order of their keys."""
@@ -113,6 +116,17 @@ class Objects:
             self.compacted, self.changes = self.revision, []
             self._snapshots.clear()
 
+    def back_up(self) -> None:
+        """Copy all objects as they are now."""
+        with self.changed:
+            self._copy = (self.revision, deepcopy(self._by_kind))
+
+    def restore(self) -> None:
+        """Go back to the copy; of what happened before it, nothing is remembered."""
+        with self.changed:
+            self.revision, self._by_kind = self._copy[0], deepcopy(self._copy[1])
+            self.compact()
+
     def page(self, kind: str, limit: int, token: str, selected: "Selection") -> Json:
         """Return a page of a list, as it was when its first page was read. Raises RefusedError."""
         with self.changed:
@@ -152,10 +166,11 @@ class Objects:
 
     def _commit(self, kind: str, key: Key, one: Json, what: str) -> Json:
         self.revision += 1
+        before = self._by_kind[kind].get(key) if what != "DELETED" else deepcopy(one)
         one["metadata"]["resourceVersion"] = str(self.revision)
         if what != "DELETED":
             self._by_kind[kind][key] = one
-        self.changes.append(Change(self.revision, kind, what, deepcopy(one)))
+        self.changes.append(Change(self.revision, kind, what, deepcopy(one), before))
         self.changed.notify_all()
         return deepcopy(one)
 

@@ -29,6 +29,8 @@ class Fault:
     verb: str
     resource: str
     times: int = 1
+    # Of an object with this name alone.
+    name: str = ""
     code: int = 0
     retry_after_s: int = 0
     # Sent as it is instead of an answer; "half": the right answer, cut in its middle.
@@ -106,7 +108,8 @@ class FakeApiServer:
     def take_fault(self, target: Target) -> Fault | None:
         """Return what is to go wrong with a request."""
         for one in self.faults:
-            if one.times and one.verb == target.verb and one.resource == target.right:
+            is_meant = (one.verb, one.resource) == (target.verb, target.right)
+            if one.times and is_meant and one.name in ("", target.name):
                 one.times -= 1
                 return one
         return None
@@ -332,7 +335,6 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         revision = int(self._params.get("resourceVersion") or objects.revision)
         marked = time.monotonic()
-        known = {one["metadata"]["uid"] for one in objects.all(target.kind) if selection.takes(one)}
         while not self.server.is_cut and time.monotonic() < end:
             try:
                 found, reached = self._news(target.kind, revision)
@@ -340,7 +342,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._event("ERROR", error.status())
                 break
             for change in found:
-                what = _seen(change.type, change.object, selection, known)
+                what = _seen(change, selection)
                 if what:
                     self._event(what, change.object)
             revision, marked = reached, self._mark(reached, marked)
@@ -372,13 +374,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(f"{len(line):x}\r\n".encode() + line + b"\r\n")
 
 
-def _seen(what: str, one: Json, selection: Selection, known: set[str]) -> str:
+def _seen(change: Change, selection: Selection) -> str:
     """Return what a change is to a watch with this selection; empty for nothing."""
-    uid, taken = one["metadata"]["uid"], selection.takes(one)
-    if what == "DELETED" or not taken:
-        had = uid in known
-        known.discard(uid)
-        return "DELETED" if had or (taken and what == "DELETED") else ""
-    had = uid in known
-    known.add(uid)
-    return what if what == "ADDED" or had else "ADDED"
+    had = change.before is not None and selection.takes(change.before)
+    has = change.type != "DELETED" and selection.takes(change.object)
+    return {(False, True): "ADDED", (True, True): "MODIFIED", (True, False): "DELETED"}.get(
+        (had, has), ""
+    )

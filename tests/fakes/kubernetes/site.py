@@ -31,6 +31,16 @@ class FakeSite:
         """See Server."""
         self.fake.objects.compact()
 
+    def back_up(self) -> None:
+        """See Server."""
+        self.fake.objects.back_up()
+
+    def restore(self) -> None:
+        """See Server."""
+        self.stop()
+        self.fake.objects.restore()
+        self.start()
+
 
 def fake_cluster(folder: Path) -> tuple[Cluster, FakeApiServer]:
     """Return a cluster that runs; its server is to be stopped."""

@@ -382,9 +382,12 @@ def _controller() -> Iterator[CallSite]:
     )
     undamaged = "no fault of the field damages the journal's bytes"
     yield CallSite(
-        f"{c}journal.sqlite.ledger_history",
-        "the ledger of %s at %d is left out: bits changed on the disk",
+        f"{c}journal.sqlite.history",
+        "the %s of %s at %s is left out of the history: bits changed on the disk",
         *(_N, undamaged),
+    )
+    yield CallSite(
+        f"{c}api.admin.history_queries", "a row of the history is left out: %s", _N, undamaged
     )
     yield CallSite(
         _C,
@@ -442,6 +445,17 @@ def _kubernetes() -> Iterator[CallSite]:
     yield CallSite(
         *(f"{k}conditions", "kubernetes: a condition is not written, and tried again: %s", _F),
         *("the API server is away", failed),
+    )
+    yield CallSite(
+        f"{k}nodes",
+        "kubernetes: the API server is back at version %s after %s: its store was restored from a "
+        "backup, and all nodes are read anew",
+        *(_N, "no API server of the field is restored from a backup"),
+    )
+    yield CallSite(
+        f"{k}conditions",
+        "kubernetes: the condition of %s is not written, and tried again: %s",
+        *(_N, "no API server of the field refuses one node"),
     )
     yield CallSite(
         *(f"{k}driver", "kubernetes: marks of %s are not as they should be: %s", _X),

@@ -56,6 +56,9 @@ class ControlPlane:
         _run("openssl", "rsa", "-in", key, "-pubout", "-out", self.folder / "sa.pub")
         rows = f"{ADMIN_TOKEN},admin,1,system:masters\n{DRIVER_TOKEN},{DRIVER_USER},2,\n"
         (self.folder / "tokens.csv").write_text(rows)
+        self._start_etcd()
+
+    def _start_etcd(self) -> None:
         peer = self.peer_port
         self.etcd = self._start(
             "etcd",
@@ -98,6 +101,25 @@ class ControlPlane:
         status = self._ask_etcd("/v3/maintenance/status", {})
         revision = status["header"]["revision"]
         self._ask_etcd("/v3/kv/compaction", {"revision": revision, "physical": True})
+        self.start()
+
+    def back_up(self) -> None:
+        """See Server."""
+        self.stop()
+        _end(self.etcd)
+        copy = self.folder / "etcd.copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.folder / "etcd", copy)
+        self._start_etcd()
+        self.start()
+
+    def restore(self) -> None:
+        """See Server."""
+        self.stop()
+        _end(self.etcd)
+        shutil.rmtree(self.folder / "etcd")
+        shutil.copytree(self.folder / "etcd.copy", self.folder / "etcd")
+        self._start_etcd()
         self.start()
 
     def end(self) -> None:

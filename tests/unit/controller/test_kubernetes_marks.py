@@ -1,6 +1,9 @@
 """Marks on nodes of Kubernetes as values: whose they are, and how each change is asked for."""
 
 import json
+import random
+import re
+import string
 from typing import Any
 
 import msgspec
@@ -8,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from everstep_controller.core.model.isolation import WantedIsolation
+from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.kubernetes.conditions import WantedCondition, due_in_s, seconds
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.kubernetes.marks import (
@@ -26,6 +29,7 @@ from everstep_controller.drivers.kubernetes.marks import (
     view_of,
 )
 from everstep_controller.drivers.kubernetes.objects import Node, UnusableError, decoded
+from kubernetes_suite.hostile import hostile_text
 
 Json = dict[str, Any]
 MARKING = Marking("c1", tolerated=("nvidia.com/gpu",))
@@ -191,6 +195,45 @@ def test_a_message_is_one_plain_line(text: str) -> None:
     assert said.isascii()
     assert said.isprintable()
     assert len(said) <= 900
+
+
+def test_of_ten_thousand_hostile_findings_only_listed_signs_are_shown() -> None:
+    chance = random.Random(7)
+    signs = set(string.ascii_letters + string.digits + " .,:;/()[]{}_+=#%@!?*<>|~^&$'\"-")
+    for _ in range(10_000):
+        owner, reason, condition = (hostile_text(chance) for _ in range(3))
+        wish = WantedIsolation("gpu-1", (owner,), f"{owner}: {reason}", condition)
+        told = told_of(wish)
+        assert set(told.message) <= signs
+        assert told.message.endswith("; everstep why gpu-1")
+        assert len(told.message) <= 1024
+        assert re.fullmatch(r"[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", told.reason)
+        assert len(told.reason) <= 128
+        value = strongest(wish.owners)
+        assert re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?", value)
+        held = node(taint(TAINT, value), isolated_by="c1", conditions=(_shown(told),))
+        assert hold_of(view_of(held), MARKING) == Hold(plain(wish.reason), ours=True)
+
+
+def _shown(told: Told) -> Json:
+    return {"type": "EverstepIsolated", "status": "True"} | {
+        "reason": told.reason,
+        "message": told.message,
+    }
+
+
+def test_the_words_of_others_are_plain_and_short_as_well() -> None:
+    body = {
+        "metadata": {
+            "name": "n1",
+            "annotations": {"nodeset.slinky.slurm.net/node-cordon-reason": "a\x1b[2J" * 9999},
+        },
+        "spec": {"unschedulable": True},
+    }
+    said = foreign_hold(view_of(decoded(json.dumps(body).encode(), Node, "a node")), MARKING)
+    assert said.startswith("cordoned: a [2Ja [2J")
+    assert said.isprintable()
+    assert len(said) < 1000
 
 
 def test_the_reason_is_the_condition_where_it_may_be() -> None:

@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
-import msgspec
-import yaml
-from lightkube import ConfigError, KubeConfig, SingleConfig
+from lightkube import ConfigError, SingleConfig
 from lightkube.config.client_adapter import AsyncClient, ConnectionParams
+from lightkube.config.models import Cluster, Context, User
+
+from everstep_controller.drivers.kubernetes.kubeconfig import (
+    AccessError,
+    Selected,
+    check_token,
+    read_kubeconfig,
+)
+from everstep_controller.drivers.kubernetes.program import ProgramAuth
 
 IN_CLUSTER = "in-cluster"
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-
-class AccessError(Exception):
-    """There is no way to the API server; one sentence says why and what to look at."""
+_ADDRESS = ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,49 +45,65 @@ class Access:
             f", context {self.context}" if self.context else ""
         )
 
-    def files(self) -> list[Path]:
+    @property
+    def rbac_command(self) -> str:
+        """Return the command that gives us what we need there."""
+        user = "" if self.place == IN_CLUSTER else " --user NAME"
+        named = "" if self.place == IN_CLUSTER else " (NAME: as kubectl auth whoami says)"
+        return f"everstep-controller kubernetes rbac{user} | kubectl apply -f -{named}"
+
+    def files(self) -> tuple[Path, ...]:
         """Return the files that are read for a connection. Raises AccessError."""
-        if self.place == IN_CLUSTER:
-            return [self.account / "ca.crt", self.account / "token"]
-        config = self._config()
-        named = [config.cluster.certificate_auth]
-        if config.user is not None:
-            named += [config.user.client_cert, config.user.client_key, config.user.token_file]
-        # A certificate or key may stand in the kubeconfig itself.
-        return [Path(self.place), *(Path(config.abs_file(name)) for name in named if name)]
+        return self._selected().files
 
     def connect(self, timeout_s: float) -> httpx2.AsyncClient:
         """Return a client for these files, as they are now. Raises AccessError."""
+        selected = self._selected()
         try:
             client = AsyncClient(
-                self._config(), ConnectionParams(httpx2.Timeout(timeout_s), trust_env=False)
+                selected.config, ConnectionParams(httpx2.Timeout(timeout_s), trust_env=False)
             )
-        except (ConfigError, OSError, ssl.SSLError, ValueError, AssertionError) as error:
-            raise AccessError(f"{self.credentials} cannot be used: {error}") from error
+        except (ConfigError, OSError, ssl.SSLError, ValueError) as error:
+            raise AccessError(
+                f"{self.credentials}: its certificates or key cannot be used: {error}"
+            ) from error
+        if selected.program is not None:
+            client.auth = ProgramAuth(selected.program)
         # The server would pack a list of 200 MB into 20, for a second of both its cores and ours.
         client.headers["Accept-Encoding"] = "identity"
         client.headers["User-Agent"] = "everstep"
         return client
 
-    def _config(self) -> SingleConfig:
+    def _selected(self) -> Selected:
         try:
             if self.place == IN_CLUSTER:
-                config = KubeConfig.from_service_account(self.account).get()
-            else:
-                config = KubeConfig.from_file(self.place).get(self.context or None)
-        except (ConfigError, OSError, yaml.YAMLError, msgspec.MsgspecError) as error:
-            raise AccessError(f"{self.credentials} cannot be read: {error}") from error
-        except (KeyError, TypeError, AttributeError) as error:
-            raise AccessError(
-                f"{self.credentials} is incomplete, or not used here: {error}"
-            ) from error
-        if config is None or config.user is None:
-            raise AccessError(f"{self.credentials} names no user")
-        if not config.user.token_file:
-            return config
-        # The client reads this path as it is; kubectl, beside the kubeconfig.
-        token_file = str(config.abs_file(config.user.token_file))
-        return config._replace(user=msgspec.structs.replace(config.user, token_file=token_file))
+                return _of_a_pod(self.account)
+            return read_kubeconfig(Path(self.place), self.context)
+        except AccessError as error:
+            raise AccessError(f"{self.credentials}: {error}") from error
+
+
+def _of_a_pod(account: Path) -> Selected:
+    """Return the access of a pod by its service account. Raises AccessError."""
+    host, port = (os.environ.get(name, "") for name in _ADDRESS)
+    token, authority = account / "token", account / "ca.crt"
+    try:
+        check_token(token.read_text(), str(token))
+        authority.read_bytes()
+        if not host or not port:
+            raise AccessError(f"{' and '.join(_ADDRESS)} are not set")
+    except (OSError, AccessError) as error:
+        told = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) else error
+        raise AccessError(
+            f"{told}; is the controller in a pod, whose service account is mounted? Beside the "
+            "cluster, drivers.kubernetes.access is the path of a kubeconfig"
+        ) from error
+    address = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    cluster = Cluster(server=address, certificate_auth=str(authority))
+    config = SingleConfig(
+        "pod", Context(cluster="pod"), cluster, User(token_file=str(token)), account / "config"
+    )
+    return Selected(config, (token, authority))
 
 
 def stamp_of(files: Iterable[Path]) -> tuple[tuple[int, int, int], ...]:

@@ -14,11 +14,11 @@ import msgspec
 from lightkube import ConfigError
 
 from everstep_common.printable import brief
-from everstep_controller.drivers.kubernetes.access import Access, AccessError, stamp_of
+from everstep_controller.drivers.kubernetes.access import Access, stamp_of
+from everstep_controller.drivers.kubernetes.kubeconfig import AccessError
 from everstep_controller.drivers.kubernetes.objects import Status, UnusableError, decoded
 from everstep_controller.drivers.port import DriverError
 
-RBAC_COMMAND = "everstep-controller kubernetes rbac | kubectl apply -f -"
 MERGE_PATCH = "application/merge-patch+json"
 # Server-side apply; JSON is YAML.
 APPLY_PATCH = "application/apply-patch+yaml"
@@ -29,6 +29,8 @@ _EVICTION = "pods/eviction"
 _ANSWER_BYTES_MAX = 128 << 20
 _EVENT_BYTES_MAX = 8 << 20
 _SHOWN_MAX = 200
+# What a server asks for beyond this is a mistake: nothing would be isolated meanwhile.
+_PATIENCE_MAX_S = 120.0
 # What is under way when the driver is closed has so long to end.
 _LEAVE_S = 2.0
 _CUT = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
@@ -42,6 +44,10 @@ class ApiError(DriverError):
         # The code of HTTP; 0: there was no answer.
         self.code = code
         self.retry_after_s = retry_after_s
+
+
+class SilentError(ApiError):
+    """A server that ought to say something now and then has said nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ class ApiServer:
         self._former: list[httpx2.AsyncClient] = []
         # Requests that nobody waits for any more.
         self._leaving: set[asyncio.Task[None]] = set()
-        self._files: list[Path] = []
+        self._files: tuple[Path, ...] = ()
         self._stamp: tuple[tuple[int, int, int], ...] = ()
         self._connecting = asyncio.Lock()
         # The server's clock, less that of the loop: ages are by its clock alone.
@@ -89,7 +95,8 @@ class ApiServer:
 
     async def send(self, call: Call) -> bytes:
         """Return the answer to a request. Raises ApiError."""
-        with _told(self.access, call):
+        self._check_patience(call)
+        with self._told(call):
             async with asyncio.timeout(self._timeout_s):
                 await self._be_patient()
                 try:
@@ -99,21 +106,24 @@ class ApiServer:
                     return await self._body(call)
 
     async def follow(self, call: Call, silence_s: float) -> AsyncGenerator[bytes, None]:
-        """Yield the lines of an answer until the server ends it or nothing comes for so long.
+        """Yield the lines of an answer until the server ends it.
 
         The first is empty, and says that the answer has begun; one that was cut short is not
-        yielded. Raises ApiError.
+        yielded. Raises ApiError; SilentError where nothing comes for so long.
         """
         rest = b""
-        with _told(self.access, call), suppress(httpx2.ReadTimeout):
-            async with self._answer(call, silence_s) as answer:
-                yield b""
-                async for part in answer.aiter_raw():
-                    *lines, rest = (rest + part).split(b"\n")
-                    for line in lines:
-                        yield line
-                    if len(rest) > _EVENT_BYTES_MAX:
-                        raise UnusableError(f"an event has more than {_EVENT_BYTES_MAX} bytes")
+        with self._told(call):
+            try:
+                async with self._answer(call, silence_s) as answer:
+                    yield b""
+                    async for part in answer.aiter_raw():
+                        *lines, rest = (rest + part).split(b"\n")
+                        for line in lines:
+                            yield line
+                        if len(rest) > _EVENT_BYTES_MAX:
+                            raise UnusableError(f"an event has more than {_EVENT_BYTES_MAX} bytes")
+            except httpx2.ReadTimeout as error:
+                raise SilentError(f"{call}: nothing has come for {silence_s:g} s") from error
 
     async def close(self) -> None:
         """Close all connections."""
@@ -150,7 +160,7 @@ class ApiServer:
         try:
             self._note_time(answer)
             if not answer.is_success:
-                error = _refusal(call, answer, await _whole(answer), self.access)
+                error = _refused(call, answer, await _whole(answer), self.access)
                 if error.retry_after_s and call.resource != _EVICTION:
                     now_s = asyncio.get_running_loop().time()
                     self._not_before_s = now_s + error.retry_after_s
@@ -187,10 +197,42 @@ class ApiServer:
                     await self._former.pop(0).aclose()
             return self._client
 
-    def _connect(self) -> tuple[httpx2.AsyncClient, list[Path]]:
+    def _connect(self) -> tuple[httpx2.AsyncClient, tuple[Path, ...]]:
         # What a first request would import on the loop, for 30 ms.
         anyio.run(anyio.sleep, 0)
         return self.access.connect(self._timeout_s), self.access.files()
+
+    @contextmanager
+    def _told(self, call: Call) -> Iterator[None]:
+        """Turn what may go wrong on the way into ApiError."""
+        try:
+            yield
+        except (TimeoutError, httpx2.TimeoutException) as error:
+            raise ApiError(
+                f"{call}: the API server {self._address} does not answer in time"
+            ) from error
+        except UnusableError as error:
+            raise ApiError(f"{call}: {error}") from error
+        except AccessError as error:
+            raise ApiError(str(error)) from error
+        except ConfigError as error:
+            raise ApiError(f"{self.access.credentials} cannot be used: {error}") from error
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            sentence = _trouble(error, self.access, self._address)
+            raise ApiError(f"{call}: {sentence}") from error
+
+    @property
+    def _address(self) -> str:
+        return str(self._client.base_url).rstrip("/") if self._client is not None else ""
+
+    def _check_patience(self, call: Call) -> None:
+        """Refuse a call that the server would not take before its deadline. Raises ApiError."""
+        wait_s = self._not_before_s - asyncio.get_running_loop().time()
+        if wait_s >= self._timeout_s:
+            raise ApiError(
+                f"{call}: the API server takes no requests for another {wait_s:.0f} s, as it says",
+                retry_after_s=wait_s,
+            )
 
     async def _be_patient(self) -> None:
         wait_s = self._not_before_s - asyncio.get_running_loop().time()
@@ -205,7 +247,7 @@ class ApiServer:
 
 async def _drop(sending: asyncio.Task[httpx2.Response]) -> None:
     """Close the answer to a request when it begins."""
-    with suppress(httpx2.HTTPError, ConfigError, OSError):
+    with suppress(httpx2.HTTPError, AccessError, ConfigError, OSError):
         answer = await sending
         await answer.aclose()
 
@@ -219,63 +261,62 @@ async def _whole(answer: httpx2.Response) -> bytes:
     return bytes(body)
 
 
-@contextmanager
-def _told(access: Access, call: Call) -> Iterator[None]:
-    """Turn what may go wrong on the way into ApiError."""
-    try:
-        yield
-    except (TimeoutError, httpx2.TimeoutException) as error:
-        raise ApiError(f"{call}: the API server does not answer in time") from error
-    except UnusableError as error:
-        raise ApiError(f"{call}: {error}") from error
-    except AccessError as error:
-        raise ApiError(str(error)) from error
-    except ConfigError as error:  # a program of a kubeconfig that gives no token
-        raise ApiError(f"{access.credentials} cannot be used: {error}") from error
-    except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-        raise ApiError(f"{call}: {_trouble(error, access)}") from error
-
-
-def _trouble(error: Exception, access: Access) -> str:
+def _trouble(error: Exception, access: Access, address: str) -> str:
     """Return why there is no answer."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, ssl.SSLCertVerificationError):
         cause = cause.__cause__ or cause.__context__
     if cause is not None:
-        return (
-            f"the certificate of the API server is not accepted: {cause.verify_message}; look at "
-            f"the CA of {access.credentials}, and at the clocks of both machines"
+        is_name = "mismatch" in cause.verify_message
+        look = (
+            "name the server as its certificate does"
+            if is_name
+            else f"look at the CA of {access.credentials}, and at the clocks of both machines"
         )
-    return f"the API server cannot be reached: {brief(str(error)) or type(error).__name__}"
+        said = cause.verify_message.rstrip(".")
+        return f"the certificate of the API server {address} is not accepted: {said}; {look}"
+    if isinstance(error, httpx2.LocalProtocolError):  # its words have what was sent, the token too
+        return f"a request to {address} cannot be made of {access.credentials}"
+    said = brief(str(error)) or type(error).__name__
+    return (
+        f"the API server {address} cannot be reached: {said}; does it run, and is that its address?"
+    )
 
 
-def _refusal(call: Call, answer: httpx2.Response, body: bytes, access: Access) -> ApiError:
+def _refused(call: Call, answer: httpx2.Response, body: bytes, access: Access) -> ApiError:
     """Return the error that an answer with another code than 2xx is."""
-    code, said = answer.status_code, _status(body)
-    delay_s = _retry_after_s(answer, said)
+    code = answer.status_code
     if code == 401:
         return ApiError(
             f"{call}: the API server does not accept {access.credentials} (401): its token or "
             "certificate has expired, was revoked, or is of another cluster",
             code,
         )
+    said = _status(body)
     if code == 403:
+        words = f": {brief(said.message)}" if said.message else ""
         return ApiError(
-            f"{call}: the API server forbids it to {access.credentials} (403); what is needed: "
-            f"{RBAC_COMMAND}",
+            f"{call}: the API server forbids it to {access.credentials} (403){words}; what is "
+            f"needed: {access.rbac_command}",
             code,
         )
-    words = brief(said.message) or brief(body[:_SHOWN_MAX].decode(errors="replace"))
-    return ApiError(f"{call}: the API server answers {code}: {words}", code, delay_s)
+    said.code = code
+    said.message = said.message or body[:_SHOWN_MAX].decode(errors="replace")
+    told = answer.headers.get("Retry-After", "")
+    return refusal(call, said, float(told) if told.isdigit() and len(told) < 6 else 0.0)
+
+
+def refusal(call: Call, said: Status, retry_after_s: float = 0.0) -> ApiError:
+    """Return the error that a status of the API server is."""
+    in_body_s = said.details.retry_after_seconds if said.details is not None else 0
+    return ApiError(
+        f"{call}: the API server answers {said.code}: {brief(said.message or said.reason)}",
+        said.code,
+        min(_PATIENCE_MAX_S, retry_after_s or float(in_body_s)),
+    )
 
 
 def _status(body: bytes) -> Status:
     with suppress(UnusableError):
         return decoded(body, Status, "a refusal")
     return Status()
-
-
-def _retry_after_s(answer: httpx2.Response, said: Status) -> float:
-    told = answer.headers.get("Retry-After", "")
-    in_body = said.details.retry_after_seconds if said.details is not None else 0
-    return float(told) if told.isdigit() and len(told) < 6 else float(in_body)

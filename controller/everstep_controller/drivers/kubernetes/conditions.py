@@ -6,6 +6,7 @@ never more than so many a second; what has changed goes before them.
 
 import asyncio
 import heapq
+import itertools
 import logging
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -28,9 +29,19 @@ _AT_ONCE = 2
 _PAUSE_S = 1.0
 _FAILED_S = 5.0
 # So many nodes are looked at between two turns of the event loop.
-_SLICE = 200
-# Answers to a write on a node that is gone, or has another uid by now.
-_OTHER_NODE = (404, 409, 422)
+_SLICE = 100
+# Answers that are of one node: it is gone, was made anew, or something in the cluster forbids this
+# very write. All others are of the server, and end a batch.
+_GONE = 404
+_OF_A_NODE = (400, 409, 422)
+# A node whose condition was written is left alone for so long unless there is something else to
+# say of it: two who write over one another would do so for ever.
+_REWRITE_S = 30.0
+# One whose condition could not be written, so that it keeps no others waiting; and one that itself
+# refuses it.
+_AGAIN_S = 10.0
+_REFUSED_S = 60.0
+_LOGGED_S = 600.0
 # Whoever reads the driver is told of a failure that lasts so long.
 _TOLD_AFTER_S = 60.0
 # The server's clock by its answers is as good as a second; a heartbeat past this is of no clock.
@@ -139,32 +150,47 @@ class ConditionWriter:
         self._due: dict[str, float] = {}
         self._queue: list[tuple[float, str]] = []
         self._differing: set[str] = set()
+        # What was written of a node last, by its uid, and until when it is left alone so.
+        self._written: dict[str, tuple[str, WantedCondition, float]] = {}
+        # Nodes that refuse theirs, with why.
+        self._refused: dict[str, str] = {}
         self.failure = ""
         self._failing_since = 0.0
+        # When a failure was logged last, by the code of its answer.
+        self._logged_at: dict[int, float] = {}
 
     @property
     def trouble(self) -> str:
         """Return why conditions have not been written for a while; empty where they are."""
-        failing_s = asyncio.get_running_loop().time() - self._failing_since
+        failing_s = self._now() - self._failing_since
         return self.failure if failing_s >= _TOLD_AFTER_S else ""
 
     async def run(self) -> None:
         """Write conditions until cancelled."""
         while True:
             await self._sort_touched()
-            begun = asyncio.get_running_loop().time()
+            begun = self._now()
             batch = self._take_batch(begun)
             error = await self._write(batch)
-            self._told(error)
-            spent = asyncio.get_running_loop().time() - begun
+            self._told(error, has_written=bool(batch))
+            spent = self._now() - begun
             wait_s = max(_FAILED_S, error.retry_after_s) if error is not None else _PAUSE_S
             await asyncio.sleep(max(0.0, wait_s - spent))
+
+    def is_due(self, view: NodeView, wanted: WantedCondition) -> bool:
+        """Return whether a node's condition says something else, or is old."""
+        now_s = self._server.now_s()
+        return now_s is None or due_in_s(view, wanted, now_s, self._heartbeat_s) <= 0
 
     def look_at(self, names: Iterable[str]) -> None:
         """Look at nodes again that others have begun, or ceased, to be known by."""
         self._nodes.touched.update(names)
 
     # ---------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _now() -> float:
+        return asyncio.get_running_loop().time()
 
     async def _sort_touched(self) -> None:
         """Sort nodes that were told of by when they are due."""
@@ -179,21 +205,26 @@ class ConditionWriter:
         self._differing.discard(name)
         if view is None or wanted is None or now_s is None:
             self._due.pop(name, None)
+            self._written.pop(name, None)
+            self._refused.pop(name, None)
             return
-        in_s = due_in_s(view, wanted, now_s, self._heartbeat_s)
+        in_s, now = due_in_s(view, wanted, now_s, self._heartbeat_s), self._now()
+        uid, told, until = self._written.get(name, ("", None, 0.0))
+        if (uid, told) == (view.uid, wanted):
+            in_s = max(in_s, until - now)
         if in_s <= 0:
             self._differing.add(name)
             self._due.pop(name, None)
             return
-        due = asyncio.get_running_loop().time() + in_s
         # An event that is no heartbeat moves it by less than the second that the clock is good for.
+        due = now + in_s
         if abs(self._due.get(name, 0.0) - due) > 2.0:
             self._due[name] = due
             heapq.heappush(self._queue, (due, name))
 
     def _take_batch(self, now: float) -> list[str]:
         """Return which nodes are written next, those that differ first."""
-        batch = sorted(self._differing)[: self._writes_per_s]
+        batch = list(itertools.islice(self._differing, self._writes_per_s))
         self._differing.difference_update(batch)
         while self._queue and self._queue[0][0] <= now and len(batch) < self._writes_per_s:
             due, name = heapq.heappop(self._queue)
@@ -203,35 +234,61 @@ class ConditionWriter:
         return batch
 
     async def _write(self, batch: Collection[str]) -> ApiError | None:
-        """Write these; return an error of one of them, all of which are tried again."""
-        limit, errors = asyncio.Semaphore(_AT_ONCE), list[ApiError]()
+        """Write these until one fails; return why. What was not written is tried again."""
+        left, errors = iter(batch), list[ApiError]()
 
-        async def write(name: str) -> None:
-            view = self._nodes.views.get(name)
-            wanted = self._wanted(view) if view is not None else None
-            if view is None or wanted is None:
-                return
-            async with limit:
-                if errors:
-                    self._nodes.touched.add(name)
-                    return
+        async def write_some() -> None:
+            for name in left:
                 try:
-                    await write_condition(self._server, self._nodes, view, wanted)
+                    await self._write_one(name)
                 except ApiError as error:
-                    # One that is gone or was made anew is told of by the watch.
-                    if error.code not in _OTHER_NODE:
-                        self._nodes.touched.add(name)
-                        errors.append(error)
+                    self._nodes.touched.update((name, *left))
+                    errors.append(error)
 
         async with asyncio.TaskGroup() as group:
-            for name in batch:
-                group.create_task(write(name))
+            for _ in range(min(_AT_ONCE, len(batch))):
+                group.create_task(write_some())
         return errors[0] if errors else None
 
-    def _told(self, error: ApiError | None) -> None:
-        failure = str(error) if error is not None else ""
-        if failure and failure != self.failure:
-            logger.warning("kubernetes: a condition is not written, and tried again: %s", failure)
+    async def _write_one(self, name: str) -> None:
+        """Write a node's condition. Raises ApiError where that is no matter of this node."""
+        view = self._nodes.views.get(name)
+        wanted = self._wanted(view) if view is not None else None
+        if view is None or wanted is None:
+            return
+        try:
+            await write_condition(self._server, self._nodes, view, wanted)
+            self._written[name] = (view.uid, wanted, self._now() + _REWRITE_S)
+            self._refused.pop(name, None)
+        except ApiError as error:
+            if error.code == _GONE:
+                return  # as the watch tells
+            is_refused = error.code in _OF_A_NODE
+            wait_s = _REFUSED_S if is_refused else _AGAIN_S
+            self._written[name] = (view.uid, wanted, self._now() + wait_s)
+            if not is_refused:
+                raise
+            self._note_refusal(name, str(error))
+
+    def _note_refusal(self, name: str, sentence: str) -> None:
+        self._nodes.touched.add(name)
+        if self._refused.get(name) != sentence:
+            logger.warning(
+                "kubernetes: the condition of %s is not written, and tried again: %s",
+                name,
+                sentence,
+            )
+        self._refused[name] = sentence
+
+    def _told(self, error: ApiError | None, *, has_written: bool) -> None:
+        now = self._now()
+        if error is None:
+            if has_written or not self._due:
+                self.failure = ""
+            return
+        if now - self._logged_at.get(error.code, -_LOGGED_S) >= _LOGGED_S:
+            self._logged_at[error.code] = now
+            logger.warning("kubernetes: a condition is not written, and tried again: %s", error)
         if not self.failure:
-            self._failing_since = asyncio.get_running_loop().time()
-        self.failure = failure
+            self._failing_since = now
+        self.failure = str(error)

@@ -136,10 +136,10 @@ class KubernetesDriverConfig:
         nodes = Nodes(server, self.selector, random.Random())
         return KubernetesDriver(server, nodes, context, marking, policy)
 
-    def rbac(self, namespace: str) -> str:
-        """Return the roles that this configuration needs, as YAML."""
+    def rbac(self, namespace: str, user: str = "") -> str:
+        """Return the roles that this configuration needs, of a service account or a user."""
         rights = needed_rights(pods=self.pods == "show", evictions=self.pods == "evict")
-        return manifest(rights, namespace)
+        return manifest(rights, namespace, user)
 
     def _choice_problems(self) -> list[str]:
         choices = {

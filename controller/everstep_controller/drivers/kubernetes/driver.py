@@ -3,14 +3,23 @@
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+import re
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.kubernetes.access_review import missing_rights
 from everstep_controller.drivers.kubernetes.api_server import (
     MERGE_PATCH,
-    RBAC_COMMAND,
     ApiError,
     ApiServer,
     Call,
@@ -32,8 +41,10 @@ from everstep_controller.drivers.kubernetes.marks import (
     foreign_hold,
     has_stale_marks,
     hold_of,
+    is_of_another,
     is_ours,
     patch_of,
+    plain,
     strongest,
     told_by,
     told_of,
@@ -56,6 +67,7 @@ from everstep_controller.drivers.port import (
 )
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 # Each connection is a handshake of some milliseconds on the loop.
@@ -66,6 +78,10 @@ _TRIES = 6
 _CONFLICT, _GONE, _FORBIDDEN = 409, 404, 403
 # Of so many nodes the lease is read, or the pods, at a reading.
 _ASKED_MAX = 200
+# So many nodes are looked at between two turns of the event loop.
+_SLICE = 200
+# A name of a node: a subdomain of DNS, and never more than one part of a path.
+_NAME = re.compile(r"[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?\Z")
 _WORK_MAX = 20
 
 
@@ -109,7 +125,7 @@ class KubernetesDriver:
             server, nodes, self._condition_of, policy.heartbeat_s, policy.writes_per_s
         )
         self._evictions = Evictions(
-            server, self._isolated, policy.eviction_deadline_s, self._conditions.look_at
+            server, self, policy.eviction_deadline_s, self._conditions.look_at
         )
 
     async def read(self) -> DriverView:
@@ -121,8 +137,7 @@ class KubernetesDriver:
                 await self._nodes.known()
                 if trouble := self._conditions.trouble:
                     raise DriverError(trouble)
-                self._know_names()
-                await self._tidy()
+                await self._tidy(await self._know_names())
                 return await self._view()
         except TimeoutError as error:
             raise DriverError("the nodes have not been read in time") from error
@@ -179,25 +194,31 @@ class KubernetesDriver:
             return
         missing = await missing_rights(self._server, self._policy.rights)
         if missing:
+            access = self._server.access
             raise DriverError(
-                f"{self._server.access.credentials} may not {', '.join(missing)}; nothing is done "
-                f"before it may do all; what is needed: {RBAC_COMMAND}"
+                f"{access.credentials} may not {', '.join(missing)}; nothing is "
+                f"done before it may do all; what is needed: {access.rbac_command}"
             )
         self._is_allowed = True
 
-    def _know_names(self) -> None:
-        """Find out which nodes of the cluster are Everstep's."""
-        known, self._names = self._names, {}
-        for name in self._context.nodes():
+    async def _know_names(self) -> list[NodeView]:
+        """Find out which nodes of the cluster are Everstep's; return those that have marks."""
+        names, marked = dict[str, str](), list[NodeView]()
+        async for name in _in_slices(self._context.nodes()):
             view = self._nodes.find(name)
             if view is not None:
-                self._names[view.name] = name
-        self._conditions.look_at(known.keys() ^ self._names.keys())
+                names[view.name] = name
+                if view.annotations:
+                    marked.append(view)
+        self._conditions.look_at(self._names.keys() ^ names.keys())
+        self._names = names
+        return marked
 
-    async def _tidy(self) -> None:
+    async def _tidy(self, marked: list[NodeView]) -> None:
         """Remove annotations that say what somebody has undone; see after nodes that were dead."""
         marking = self._marking()
-        marked = [view for view in self._own() if view.annotations]
+        uids = {view.uid for view in marked}
+        self._told = {uid: told for uid, told in self._told.items() if uid in uids}
         for view in marked:
             if has_stale_marks(view, marking) and view.uid not in self._dead:
                 owner = self._owner_on(view, marking)
@@ -225,7 +246,7 @@ class KubernetesDriver:
         holds, nodes, silent = dict[str, Hold](), dict[str, SchedulerNode](), list[NodeView]()
         marking = self._marking()
         # Others than our own may become ours, by their labels.
-        for count, (name, view) in enumerate(list(self._nodes.views.items())):
+        async for name, view in _in_slices(self._nodes.views.items()):
             hold = hold_of(view, marking)
             own = self._names.get(name, "")
             if hold is not None and own:
@@ -234,42 +255,51 @@ class KubernetesDriver:
                 silent.append(view)
             said = SchedulerNode(view.state, labels=view.labels)
             nodes.update((known, said) for known in self._nodes.names_of(view))
-            if count % 500 == 499:
-                await asyncio.sleep(0)  # a large fleet takes longer than a turn may
-        down = dict(await asyncio.gather(*map(self._down, silent[:_ASKED_MAX])))
+        down = await self._downs(silent)
         if self._policy.shows_pods:
             await self._add_work(nodes)
         return DriverView(holds, {own: said for own, said in down.items() if said}, nodes)
 
-    async def _down(self, view: NodeView) -> tuple[str, str]:
-        """Return a node that Kubernetes has lost sight of, and for how long it was silent."""
-        own, ready = self._names[view.name], view.ready
-        age_s = await self._silence_s(view)
-        if age_s is None or ready is None:
-            return own, ""
-        words = ": ".join(filter(None, (ready.reason, ready.message)))
-        return own, f"NotReady, last heard {age_s:.0f} s ago: {words}"
+    async def _downs(self, silent: list[NodeView]) -> dict[str, str]:
+        """Return the nodes that Kubernetes has lost sight of, with for how long each was silent."""
+        found: dict[str, str] = {}
+        asked, left = silent[:_ASKED_MAX], silent[_ASKED_MAX:]
+        views = iter(asked)
+
+        async def ask() -> None:
+            for view in views:
+                found[self._names[view.name]] = _down(view, await self._silence_s(view))
+
+        await _together(ask, min(_AT_ONCE, len(asked)), self._context.call_timeout_s * _SHARE)
+        for view in left:
+            found[self._names[view.name]] = _down(view, self._unheard_s(view))
+        return {own: said for own, said in found.items() if said}
+
+    def _unheard_s(self, view: NodeView) -> float | None:
+        """Return for how long nothing was heard of a node, by its condition."""
+        now_s, ready = self._server.now_s(), view.ready
+        last_s = seconds(ready.last_heartbeat_time) if ready is not None else None
+        return None if now_s is None or last_s is None else max(0.0, now_s - last_s)
 
     async def _silence_s(self, view: NodeView) -> float | None:
         """Return for how long nothing was heard of a node: its lease tells, else its condition."""
-        now_s, heard = self._server.now_s(), list[float | None]()
-        if view.ready is not None:
-            heard.append(seconds(view.ready.last_heartbeat_time))
         call = Call("get", "leases", f"{_LEASES}/{view.name}")
+        told_s = None
         try:
             lease = decoded(await self._server.send(call), Lease, "a lease")
-            heard.append(seconds(lease.spec.renew_time))
+            told_s = seconds(lease.spec.renew_time)
         except UnusableError as error:
             raise ApiError(f"{call}: {error}") from error
         except ApiError as error:
             if error.code != _GONE:
                 raise
-        last_s = max((one for one in heard if one is not None), default=None)
-        return None if now_s is None or last_s is None else max(0.0, now_s - last_s)
+        unheard_s, now_s = self._unheard_s(view), self._server.now_s()
+        renewed_s = None if told_s is None or now_s is None else max(0.0, now_s - told_s)
+        return min((one for one in (unheard_s, renewed_s) if one is not None), default=None)
 
     async def _add_work(self, nodes: dict[str, SchedulerNode]) -> None:
         """Add what still runs on nodes that we withhold."""
-        for view in self._isolated()[:_ASKED_MAX]:
+        for view in self.isolated()[:_ASKED_MAX]:
             own = self._names[view.name]
             pods = sorted(map(name_of, await pods_on(self._server, view.name)))
             nodes[own] = replace(nodes[own], work=tuple(pods[:_WORK_MAX]))
@@ -279,8 +309,9 @@ class KubernetesDriver:
     async def _make(self, wanted: WantedIsolation) -> Hold | None:
         """Make one node so; return the hold on it. Raises DriverError."""
         known = self._nodes.find(wanted.node)
-        if known is None and self._nodes.selector:
-            raise _NoSuchNodeError(wanted.node)  # what is not followed is not changed either
+        # What is not followed is not changed either, and a name that no node can have is of none.
+        if known is None and (self._nodes.selector or not _NAME.match(wanted.node)):
+            raise _NoSuchNodeError(wanted.node)
         name = known.name if known is not None else wanted.node
         node = await self._node(name)
         view = self._kept(node)
@@ -294,7 +325,11 @@ class KubernetesDriver:
         view = await self._patch(view, change, frees=not owner, read=node)
         marking = self._marking()
         wanted_condition = self._condition_of(view)
-        if wanted_condition is not None and is_ours(view, marking) == wanted.withheld:
+        if (
+            wanted_condition is not None
+            and is_ours(view, marking) == wanted.withheld
+            and self._conditions.is_due(view, wanted_condition)
+        ):
             await write_condition(self._server, self._nodes, view, wanted_condition)
         return hold_of(self._nodes.views.get(name, view), marking)
 
@@ -374,8 +409,13 @@ class KubernetesDriver:
             self._configured = replace(self._configured, cluster=cluster)
         return self._configured
 
-    def _isolated(self) -> list[NodeView]:
-        """Return the nodes that we withhold and nobody else does."""
+    def is_isolated(self, view: NodeView) -> bool:
+        """Return whether we withhold this very node, as it is known now."""
+        now = self._nodes.views.get(view.name)
+        return now is not None and now.uid == view.uid and is_ours(now, self._marking())
+
+    def isolated(self) -> list[NodeView]:
+        """Return the nodes that we withhold."""
         marking = self._marking()
         return [view for view in self._own() if view.annotations and is_ours(view, marking)]
 
@@ -386,9 +426,9 @@ class KubernetesDriver:
 
     def _condition_of(self, view: NodeView) -> WantedCondition | None:
         """Return what a node's condition is to say; None for one that is not Everstep's."""
-        if view.name not in self._names:
-            return None
         marking = self._marking()
+        if view.name not in self._names or is_of_another(view, marking):
+            return None
         told = told_by(view, marking)
         if not is_ours(view, marking):
             return WantedCondition(isolated=False, told=told)
@@ -401,6 +441,14 @@ class KubernetesDriver:
     def _owner_on(view: NodeView, marking: Marking) -> str:
         taints: Mapping[str, str] = {taint.key: taint.value for taint in view.taints}
         return taints[TAINT] if is_ours(view, marking) else ""
+
+
+async def _in_slices(rows: Iterable[T]) -> AsyncIterator[T]:
+    """Yield what is there now, with turns for others: a large fleet takes longer than one may."""
+    for count, row in enumerate(list(rows)):
+        if count % _SLICE == _SLICE - 1:
+            await asyncio.sleep(0)
+        yield row
 
 
 async def _together(
@@ -418,6 +466,14 @@ async def _together(
     for error in ended:
         if isinstance(error, Exception):
             raise error
+
+
+def _down(view: NodeView, silent_s: float | None) -> str:
+    """Return what is said of a node that Kubernetes does not hear; empty where nobody can say."""
+    if silent_s is None or view.ready is None:
+        return ""
+    words = ": ".join(filter(None, (view.ready.reason, view.ready.message)))
+    return f"NotReady, last heard {silent_s:.0f} s ago: {plain(words)}"
 
 
 class _NoSuchNodeError(DriverError):

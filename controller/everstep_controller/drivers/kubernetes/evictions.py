@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from everstep_controller.drivers.kubernetes.api_server import ApiError, ApiServer, Call
 from everstep_controller.drivers.kubernetes.marks import JOB_LABEL, TAINT, NodeView
@@ -93,18 +94,30 @@ class _Emptying:
     is_left: bool = False
 
 
+class Isolated(Protocol):
+    """Nodes that we withhold now."""
+
+    def isolated(self) -> list[NodeView]:
+        """Return them."""
+        ...
+
+    def is_isolated(self, view: NodeView) -> bool:
+        """Return whether this very node is one."""
+        ...
+
+
 class Evictions:
     """Evicts pods from nodes that are isolated; ``run`` is its task."""
 
     def __init__(
         self,
         server: ApiServer,
-        isolated: Callable[[], list[NodeView]],
+        held: Isolated,
         deadline_s: float,
         tell: Callable[[Iterable[str]], None],
     ) -> None:
         self._server = server
-        self._isolated = isolated
+        self._held = held
         self._tell = tell
         self._deadline_s = deadline_s
         self._emptying: dict[str, _Emptying] = {}
@@ -119,7 +132,7 @@ class Evictions:
 
     async def look(self) -> None:
         """Evict what may be evicted now from each node that is isolated."""
-        views = {view.uid: view for view in self._isolated()}
+        views = {view.uid: view for view in self._held.isolated()}
         for uid in self._emptying.keys() - views.keys():
             del self._emptying[uid]
             self.left.pop(uid, None)
@@ -134,6 +147,8 @@ class Evictions:
             pods = [pod for pod in await pods_on(self._server, view.name) if not stays(pod)]
             refused = {}
             for pod in pods:
+                if not self._held.is_isolated(view):
+                    return  # it was freed meanwhile: what is still there may stay
                 if words := await self._evict(pod, one):
                     refused[name_of(pod)] = words
         except ApiError as error:

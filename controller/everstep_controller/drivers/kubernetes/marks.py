@@ -36,11 +36,13 @@ _WITHHOLDING = ("NoSchedule", "NoExecute")
 # The strongest first: what a human says is over what automation says.
 _OWNERS = ("operator", "automation")
 _MESSAGE_MAX = 900
+_READ_MAX = 4 * _MESSAGE_MAX
 _REASON = re.compile(r"[A-Za-z](?:[A-Za-z0-9_,:]*[A-Za-z0-9_])?\Z")
 _REASON_MAX = 128
 _NOT_A_LABEL = re.compile(r"[^A-Za-z0-9_.-]")
 _NOT_PLAIN = re.compile(r"[^A-Za-z0-9 .,:;/()\[\]{}_+=#%@!?*<>|~^&$'\"-]+")
 _LABELS_MAX = 64
+_HOSTNAME = "kubernetes.io/hostname"
 # Hundreds of labels of the processor's features, by which nobody sorts nodes of a training fleet.
 _DISCOVERED = "feature.node.kubernetes.io/"
 
@@ -79,6 +81,11 @@ class NodeView:
     isolated: NodeCondition | None = None
 
     @property
+    def hostname(self) -> str:
+        """Return the host's name that its kubelet has put on it."""
+        return self.labels.get(_HOSTNAME, "")
+
+    @property
     def state(self) -> str:
         """Return its state, as kubectl writes it."""
         ready = "Ready" if self.ready is not None and self.ready.status == "True" else "NotReady"
@@ -96,7 +103,7 @@ _KEPT = frozenset({ISOLATED_BY, CORDONED_BY, OUT_OF_SERVICE_BY, CORDON_REASON})
 def view_of(node: Node) -> NodeView:
     """Return what is kept of a node. Raises UnusableError."""
     labels = node.metadata.labels or NONE
-    ranked = sorted(labels, key=lambda key: (key.startswith(_DISCOVERED), key))
+    ranked = sorted(labels, key=lambda key: (key.startswith(_DISCOVERED), key != _HOSTNAME, key))
     return NodeView(
         name=node.metadata.name,
         uid=node.metadata.uid,
@@ -119,6 +126,12 @@ def is_ours(node: NodeView, marking: Marking) -> bool:
     return is_tainted and node.annotations.get(ISOLATED_BY) == marking.cluster
 
 
+def is_of_another(node: NodeView, marking: Marking) -> bool:
+    """Return whether another Everstep cluster withholds the node: what it says there stands."""
+    is_tainted = any(taint.key == TAINT for taint in node.taints)
+    return is_tainted and node.annotations.get(ISOLATED_BY, marking.cluster) != marking.cluster
+
+
 def is_cordoned_by_us(node: NodeView, marking: Marking) -> bool:
     """Return whether its cordon is ours: one whose taint is gone counts as somebody else's."""
     by_us = node.annotations.get(CORDONED_BY) == marking.cluster
@@ -129,7 +142,7 @@ def foreign_hold(node: NodeView, marking: Marking) -> str:
     """Return who else withholds a node, as a sentence; empty for nobody."""
     found = []
     if node.unschedulable and not is_cordoned_by_us(node, marking):
-        reason = node.annotations.get(CORDON_REASON, "")
+        reason = plain(node.annotations.get(CORDON_REASON, ""))
         found.append(f"cordoned: {reason}" if reason else "cordoned")
     ours = is_ours(node, marking)
     for taint in node.taints:
@@ -162,7 +175,7 @@ def hold_of(node: NodeView, marking: Marking) -> Hold | None:
         # A heartbeat that was under way may have written for a moment what was so before.
         told = node.isolated
         said = told.message if told is not None and told.status == "True" else ""
-        return Hold(said.rpartition(_COMMAND)[0] or said, ours=True)
+        return Hold(said.rpartition(_COMMAND)[0] if _COMMAND in said else said, ours=True)
     return None
 
 
@@ -194,7 +207,7 @@ class Change:
 def strongest(owners: Collection[str]) -> str:
     """Return the owner that a taint names: its value cannot hold two."""
     named = next((one for one in _OWNERS if one in owners), min(owners, default=""))
-    return _NOT_A_LABEL.sub("-", named)[:63].strip("-_.") or "everstep"
+    return _NOT_A_LABEL.sub("-", named[:63]).strip("-_.") or "everstep"
 
 
 def patch_of(node: Node, change: Change, marking: Marking) -> dict[str, object] | None:
@@ -285,8 +298,7 @@ _COMMAND = "; everstep why "
 def told_of(wanted: WantedIsolation) -> Told:
     """Return what the condition of an isolated node says of it."""
     condition = wanted.condition[:_REASON_MAX]
-    owner = strongest(wanted.owners).capitalize()
-    reason = condition if _REASON.match(condition) else f"IsolatedBy{owner.replace('-', '')}"
+    reason = condition if _REASON.match(condition) else _reason_by(strongest(wanted.owners))
     return Told(reason, f"{plain(wanted.reason)}{_COMMAND}{plain(wanted.node)}")
 
 
@@ -298,9 +310,13 @@ def told_by(node: NodeView, marking: Marking) -> Told:
     if now is not None and now.status == "True":
         return Told(now.reason, now.message)
     owner = next(taint.value for taint in node.taints if taint.key == TAINT) or "everstep"
-    return Told(f"IsolatedBy{owner.capitalize().replace('-', '')}", f"{owner}{_COMMAND}{node.name}")
+    return Told(_reason_by(owner), f"{owner}{_COMMAND}{node.name}")
+
+
+def _reason_by(owner: str) -> str:
+    return f"IsolatedBy{re.sub('[^A-Za-z0-9]', '', owner.capitalize())}"
 
 
 def plain(text: str) -> str:
     """Return a text of which no tool that reads it makes anything else: one line, plain signs."""
-    return _NOT_PLAIN.sub(" ", text).strip()[:_MESSAGE_MAX]
+    return _NOT_PLAIN.sub(" ", text[:_READ_MAX]).strip()[:_MESSAGE_MAX]

@@ -7,13 +7,18 @@ place. What is kept of a node is a view of some hundred bytes.
 import asyncio
 import logging
 import random
-from collections import deque
 from collections.abc import Mapping
 from contextlib import aclosing
 
 import msgspec
 
-from everstep_controller.drivers.kubernetes.api_server import ApiError, ApiServer, Call
+from everstep_controller.drivers.kubernetes.api_server import (
+    ApiError,
+    ApiServer,
+    Call,
+    SilentError,
+    refusal,
+)
 from everstep_controller.drivers.kubernetes.marks import NodeView, view_of
 from everstep_controller.drivers.kubernetes.objects import (
     Node,
@@ -34,7 +39,10 @@ _SILENCE_S = 150.0
 _GONE = 410
 _BACKOFF_S = 1.0
 _BACKOFF_MAX_S = 30.0
-_HOSTNAME = "kubernetes.io/hostname"
+# A watch that ends sooner has followed nothing: the next one waits, as after a failure.
+_SHORT_S = 1.0
+# So many of them in a row are told to people.
+_CUTS_MAX = 3
 _DELETED_MAX = 256
 
 
@@ -46,14 +54,19 @@ class Nodes:
         self.selector = selector
         self._random = randomness
         self._views: dict[str, NodeView] = {}
-        self._by_hostname: dict[str, str] = {}
-        # Those that were deleted last, by uid: an answer from before that brings none of them back.
-        self._deleted: deque[str] = deque(maxlen=_DELETED_MAX)
+        # Names of the nodes with a host's name; two nodes may claim the same.
+        self._by_hostname: dict[str, set[str]] = {}
+        # Those that went last, by uid, and when by the server's versions: an answer from before
+        # that brings none of them back. One that left the selection may come again.
+        self._gone: dict[str, str] = {}
         self._listed = asyncio.Event()
         self._changed = asyncio.Event()
         # Where the next watch goes on; empty where a list is needed before.
         self._version = ""
-        self._is_followed = False
+        self._is_followed = self._was_cut = False
+        self._failures = self._cuts = 0
+        # The newest version that the server has told: a list is at least as new.
+        self._newest = ""
         # Names of those that were told of since somebody took them.
         self.touched: set[str] = set()
         # Why they are not known as they are now; empty while they are followed.
@@ -67,14 +80,13 @@ class Nodes:
 
     def find(self, name: str) -> NodeView | None:
         """Return a node by its name, or by the host's name that its kubelet has put on it."""
-        view = self._views.get(name)
-        return view or self._views.get(self._by_hostname.get(name, ""))
+        view, named = self._views.get(name), self._by_hostname.get(name, ())
+        return view or (self._views.get(next(iter(named))) if len(named) == 1 else None)
 
     def names_of(self, view: NodeView) -> set[str]:
         """Return the names by which a node is found."""
-        hostname = view.labels.get(_HOSTNAME, "")
-        is_by_hostname = hostname and hostname not in self._views
-        return {view.name, hostname} if is_by_hostname else {view.name}
+        hostname = view.hostname
+        return {view.name, hostname} if hostname and self.find(hostname) is view else {view.name}
 
     async def known(self) -> None:
         """Wait until they are known, or why not is. Raises ApiError."""
@@ -91,55 +103,83 @@ class Nodes:
 
     def keep(self, view: NodeView) -> None:
         """Take a node as the server has just told, unless a newer word of it is known."""
-        known = self._views.get(view.name)
-        is_older = known is not None and _is_older(view.version, known.version)
-        if view.uid in self._deleted or is_older:
+        known, gone = self._views.get(view.name), self._gone.get(view.uid)
+        if known is not None and _is_older(view.version, known.version):
+            return
+        if gone is not None and not _is_older(gone, view.version):
             return
         self._views[view.name] = view
-        if hostname := view.labels.get(_HOSTNAME, ""):
-            self._by_hostname[hostname] = view.name
+        self._note_newest(view.version)
+        if known is None or known.hostname != view.hostname:
+            self._unname(known)
+            if view.hostname not in ("", view.name):
+                self._by_hostname.setdefault(view.hostname, set()).add(view.name)
         self.touched.add(view.name)
         self._changed.set()
 
-    def drop(self, name: str, uid: str) -> None:
-        """Forget a node that was deleted; one of that name that was made since stays."""
+    def drop(self, name: str, uid: str, version: str) -> None:
+        """Forget a node that has gone by a version; one of that name that was made since stays."""
         known = self._views.get(name)
-        self._deleted.append(uid)
+        self._gone.pop(uid, None)
+        self._gone[uid] = version
+        if len(self._gone) > _DELETED_MAX:
+            del self._gone[next(iter(self._gone))]
         if known is not None and known.uid == uid:
             del self._views[name]
+            self._unname(known)
             self._changed.set()
+
+    def _unname(self, view: NodeView | None) -> None:
+        if view is not None and view.hostname in self._by_hostname:
+            self._by_hostname[view.hostname].discard(view.name)
 
     async def run(self) -> None:
         """Follow the nodes until cancelled."""
-        backoff_s = _BACKOFF_S
         while True:
-            try:
-                if not self._version:
-                    await self._list()
-                    self._told_well()
-                await self._follow()
-                backoff_s = _BACKOFF_S
-            except ApiError as error:
-                if error.code == _GONE:
-                    self._version = ""
-                elif self._is_followed:
-                    self._is_followed = False  # a connection may end; the next one tells why
-                    continue
-                else:
-                    self._told_ill(error)
-                wait_s = max(error.retry_after_s, backoff_s * self._random.uniform(0.5, 1.0))
-                await asyncio.sleep(wait_s)
-                backoff_s = min(_BACKOFF_MAX_S, backoff_s * 2)
+            wait_s = await self._turn()
+            await asyncio.sleep(wait_s)
 
     # ---------------------------------------------------------------------------------------------
+
+    async def _turn(self) -> float:
+        """List where that is needed, and follow; return how long to wait then, in seconds."""
+        loop, error = asyncio.get_running_loop(), None
+        self._is_followed, began_s = False, loop.time()
+        try:
+            if self._version and self._was_cut:
+                await self._check_place()
+            if not self._version:
+                await self._list()
+                self._told_well()
+                began_s = loop.time()
+            await self._follow()
+        except ApiError as one:
+            error = one
+        self._was_cut = error is not None
+        has_followed = self._is_followed and loop.time() - began_s >= _SHORT_S
+        self._failures = 0 if has_followed else self._failures + 1
+        self._cuts = self._cuts + 1 if self._is_followed and not has_followed else 0
+        if error is not None and (error.code == _GONE or isinstance(error, SilentError)):
+            self._version = ""
+        elif has_followed:
+            return 0.0  # a watch ends after a while, and a connection may; the next one tells why
+        elif not self._is_followed or self._cuts >= _CUTS_MAX:
+            self._told_ill(error or ApiError("watch nodes: the API server ends it at once"))
+        backoff_s = min(_BACKOFF_MAX_S, _BACKOFF_S * 2.0 ** min(max(self._failures - 1, 0), 8))
+        asked_s = error.retry_after_s if error is not None else 0.0
+        return max(asked_s, backoff_s * self._random.uniform(0.5, 1.0))
 
     async def _list(self) -> None:
         """Read all nodes, page by page."""
         seen: set[str] = set()
         params = {"limit": str(_PAGE_NODES), **self._selected()}
         self.lists += 1
+        newest = self._newest
         while True:
             page = await self._page(params)
+            version = page.metadata.resource_version
+            if not seen and _is_older(version, newest):
+                self._begin_anew(version)
             views = await _off_the_loop(page)
             for view in views:
                 self.keep(view)
@@ -147,12 +187,35 @@ class Nodes:
             if not page.metadata.continue_:
                 break
             params["continue"] = page.metadata.continue_
-        version = page.metadata.resource_version
         for name in self._views.keys() - seen:
             if _is_older(self._views[name].version, version):
-                self.drop(name, self._views[name].uid)
+                self.drop(name, self._views[name].uid, version)
         self._version = version
+        self._note_newest(version)
         self._listed.set()
+
+    async def _check_place(self) -> None:
+        """See whether the server that is back has all that was told before: a list of one node."""
+        page = await self._page({"limit": "1"})
+        if _is_older(page.metadata.resource_version, self._newest):
+            self._version = ""
+
+    def _begin_anew(self, version: str) -> None:
+        """Forget all nodes: the store of the server was restored from a backup."""
+        logger.warning(
+            "kubernetes: the API server is back at version %s after %s: its store was restored "
+            "from a backup, and all nodes are read anew",
+            version,
+            self._newest,
+        )
+        self._views.clear()
+        self._by_hostname.clear()
+        self._gone.clear()
+        self._newest = version
+
+    def _note_newest(self, version: str) -> None:
+        if not self._newest or _is_older(self._newest, version):
+            self._newest = version
 
     async def _page(self, params: Mapping[str, str]) -> Page:
         call = Call("list", "nodes", NODES, params=params)
@@ -175,9 +238,10 @@ class Nodes:
         async with aclosing(self._server.follow(call, _SILENCE_S)) as lines:
             async for line in lines:
                 self._is_followed = True
-                if line.strip():
+                has_news = bool(line.strip())
+                if has_news:
                     self._take(line, call)
-                if self.failure:
+                if self.failure and (has_news or self._cuts < _CUTS_MAX):
                     self._told_well()
 
     def _take(self, line: bytes, call: Call) -> None:
@@ -186,18 +250,20 @@ class Nodes:
             event = decoded(line, WatchEvent, "an event")
             if event.type == "ERROR":
                 status = decoded(event.object, Status, "an error")
-                raise ApiError(f"{call}: {status.message or status.reason}", status.code)
+                raise refusal(call, status)
             node = decoded(event.object, Node, "a node")
             if event.type != "BOOKMARK":
                 self.events += 1
                 self._take_node(event.type, node)
+            elif _is_older(node.metadata.resource_version, self._version):
+                raise ApiError(f"{call}: the API server is back at an older version", _GONE)
         except UnusableError as error:
             raise ApiError(f"{call}: {error}", _GONE) from error
         self._version = node.metadata.resource_version or self._version
 
     def _take_node(self, kind: str, node: Node) -> None:
         if kind == "DELETED":
-            self.drop(node.metadata.name, node.metadata.uid)
+            self.drop(node.metadata.name, node.metadata.uid, node.metadata.resource_version)
         else:
             self.keep(view_of(node))
 

@@ -1,5 +1,6 @@
 """Rights that the driver needs at the API server: each verb that it uses, and none besides."""
 
+import json
 from dataclasses import dataclass
 
 _NAME = "everstep-controller"
@@ -53,21 +54,28 @@ def needed_rights(*, pods: bool, evictions: bool) -> tuple[Right, ...]:
     return tuple(rights)
 
 
-def manifest(rights: tuple[Right, ...], namespace: str, account: str = _NAME) -> str:
-    """Return the roles with these rights and their bindings to a service account, as YAML."""
+def manifest(rights: tuple[Right, ...], namespace: str, user: str = "") -> str:
+    """Return the roles with these rights and their bindings, as YAML.
+
+    They are bound to a service account in a namespace, which is made, or to a user.
+    """
     everywhere = [right for right in rights if not right.namespace]
     leases = [right for right in rights if right.namespace]
-    subject = f"- kind: ServiceAccount\n  name: {account}\n  namespace: {namespace}\n"
-    return "---\n".join(
-        (
-            f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {account}\n"
-            f"  namespace: {namespace}\n",
-            _role("ClusterRole", "", everywhere),
-            _binding("ClusterRole", "") + subject,
-            _role("Role", _LEASES_IN, leases),
-            _binding("Role", _LEASES_IN) + subject,
-        )
+    account = (
+        f"apiVersion: v1\nkind: ServiceAccount\nmetadata:\n  name: {_NAME}\n"
+        f"  namespace: {namespace}\n"
     )
+    subject = f"- kind: ServiceAccount\n  name: {_NAME}\n  namespace: {namespace}\n"
+    if user:
+        named = json.dumps(user)  # a string of JSON is one of YAML
+        subject = f"- kind: User\n  apiGroup: rbac.authorization.k8s.io\n  name: {named}\n"
+    roles = (
+        _role("ClusterRole", "", everywhere),
+        _binding("ClusterRole", "") + subject,
+        _role("Role", _LEASES_IN, leases),
+        _binding("Role", _LEASES_IN) + subject,
+    )
+    return "---\n".join(roles if user else (account, *roles))
 
 
 def _role(kind: str, namespace: str, rights: list[Right]) -> str:

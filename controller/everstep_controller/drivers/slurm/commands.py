@@ -34,6 +34,8 @@ _AWAY = (
 )
 _DENIED = ("invalid user id", "access/permission denied", "not authorized")
 _UNKNOWN_NODE = "invalid node name"
+# What scontrol says of a node or a job that is not there; of a node on its standard output.
+_ABSENT = ("not found", "invalid job id", _UNKNOWN_NODE)
 # It is asked for to see what slurmctld refuses it for; no site has it.
 _NO_NODE = "everstep-has-no-such-node"
 _HANGS = (
@@ -109,8 +111,15 @@ class SlurmCommands:
         return _text(done)
 
     async def show(self, cluster: str, *words: str) -> str:
-        """Return what ``scontrol show`` prints; what is not there has no line. Raises OSError."""
-        return _text(await self._once("scontrol", _at(cluster, "-o", "show", *words)))
+        """Return what ``scontrol show`` prints; what is not there has no line.
+
+        Raises DriverError where it fails for another reason: then nothing is known. OSError.
+        """
+        done = await self._once("scontrol", _at(cluster, "-o", "show", *words))
+        said = done.errors.lower()
+        if done.code and said.strip() and not any(word in said for word in _ABSENT):
+            raise DriverError(failure_sentence("scontrol", done))
+        return _text(done)
 
     async def scontrol(self, cluster: str, *words: str) -> FinishedProgram:
         """Return what came of scontrol. Raises DriverError, OSError."""
