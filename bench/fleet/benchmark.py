@@ -54,13 +54,16 @@ _PIECES += ["\nshutdown\n", "n1", "XidFatal", "/mnt/$(reboot)", "job `id`", "eve
 
 def isolations(options: argparse.Namespace) -> Iterator[Row]:
     """Yield what so many isolations take, each with a reason of its own, and by hand."""
-    whole, first, hand = [], [], []
+    whole, first, hand, spent, theirs = [], [], [], [], []
     with running_slurm(_NODES, options.slurm) as site:
         for number in range(options.repeats):
             named = site.nodes[: options.isolations]
+            before_s = site.slurmctld_s()
             took = asyncio.run(_isolated(site, named, f"round {number}"))
+            theirs.append(site.slurmctld_s() - before_s)
             first.append(took[0])
             whole.append(took[1])
+            spent.append(took[2])
             _free(site)
             hand.append(_by_hand(site, named, number))
             _free(site)
@@ -71,26 +74,32 @@ def isolations(options: argparse.Namespace) -> Iterator[Row]:
     all_of_them = Series(f"{count} isolations of as many reasons, read back", whole)
     yield all_of_them.figure(_ALL_S)
     yield all_of_them.against(by_hand)
+    yield Series(f"{count} isolations: CPU of the controller and its programs", spent).figure()
+    yield Series(f"{count} isolations: slurmctld's CPU", theirs).figure()
 
 
-async def _isolated(site: SlurmSite, nodes: Sequence[str], text: str) -> tuple[float, float]:
-    """Return the seconds to the first drain at Slurm, and until the last one is read back."""
+async def _isolated(site: SlurmSite, nodes: Sequence[str], text: str) -> tuple[float, float, float]:
+    """Return the seconds to the first drain at Slurm, until the last one is read back, and of CPU.
+
+    The last are the controller's own and its programs'.
+    """
     log = site.log
     async with running_fleet(site, _UNBOUNDED) as fleet:
         loop = asyncio.get_running_loop()
         messages = [f"GPU {number} fell off the bus, {text}" for number in range(len(nodes))]
         with log.open("rb") as told:
             told.seek(0, os.SEEK_END)
-            began_s = loop.time()
+            began_s, before_s = loop.time(), time.process_time() + _children_s()
             finding = asyncio.create_task(fleet.find(nodes, messages))
             while b"reason set to: everstep: " not in told.read():  # noqa: ASYNC110
                 await asyncio.sleep(0.002)  # nobody tells of a line in a file
             first_s = loop.time() - began_s
         last_s = await fleet.until(len(nodes)) - began_s
         await finding
+        spent_s = time.process_time() + _children_s() - before_s
         drained = site.drained()
         assert len(drained) == len(set(drained.values())) == len(nodes), len(drained)
-        return first_s, last_s
+        return first_s, last_s, spent_s
 
 
 def _by_hand(site: SlurmSite, nodes: Sequence[str], number: int) -> float:

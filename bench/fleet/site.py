@@ -60,6 +60,12 @@ class SlurmSite:
             check=False,
         ).stdout
 
+    def slurmctld_s(self) -> float:
+        """Return the processor time of slurmctld so far, in seconds."""
+        pid = (self.log.parent / "slurmctld.pid").read_text().strip()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
     def drained(self) -> dict[str, str]:
         """Return the nodes that Slurm has drained, with their reasons."""
         words = ("-h", "-N", "-p", "all", "-t", "drain", "-o", "%N@@%E")
