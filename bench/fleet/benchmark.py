@@ -31,6 +31,7 @@ from everstep_controller.drivers.slurm.changes import Change, update_line, updat
 from everstep_controller.drivers.slurm.names import NoteField
 from everstep_controller.drivers.slurm.reasons import allowed_text, drain_reason
 from everstep_controller.drivers.worker import CoreLink, DriverTiming, DriverWorker
+from everstep_controller.main import collect_garbage_seldom
 from real.slurm_drains import running_drains
 from real.slurm_versions import SUITES
 from real.slurm_world import running_world
@@ -171,6 +172,7 @@ async def _read(site: SlurmSite, times: int) -> list[tuple[float, float, float, 
     Delays are the loop's while it is read, in as long a time in which nothing is, and what the loop
     computes between two turns, which other work on the machine does not change.
     """
+    collect_garbage_seldom()  # as the controller does
     driver = site.drivers.slurm.driver(DriverContext(CALL_TIMEOUT_S, cluster_id=lambda: "c"))
     assert driver is not None
     record = DriverRecord("slurm")

@@ -19,6 +19,7 @@ from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
+from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.service import Controller, Options
 from fakes.controllers import config
 from real.slurm_cluster import running_cluster
@@ -155,6 +156,7 @@ class Fleet:
 @asynccontextmanager
 async def running_fleet(site: SlurmSite, settings: Settings) -> AsyncIterator[Fleet]:
     """Yield a controller that has read the site's Slurm and knows its nodes."""
+    collect_garbage_seldom()  # as the controller does
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
         chosen = replace(config(Path(folder)), core=settings, drivers=site.drivers)
         running = Controller.open(chosen, Options(Core, ""))

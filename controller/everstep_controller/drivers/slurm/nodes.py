@@ -113,8 +113,8 @@ class SlurmNode:
 
 def decode_sinfo(
     text: str, separator: str, fields: Sequence[str] = SINFO_FIELDS
-) -> dict[str, SlurmNode]:
-    """Return the nodes of ``sinfo -h -O``, by name; one of two partitions is told twice.
+) -> Iterator[SlurmNode]:
+    """Yield the nodes of ``sinfo -h -O``; one of two partitions comes again, with both.
 
     Raises DriverError for what is not whole.
     """
@@ -124,13 +124,13 @@ def decode_sinfo(
             f"sinfo's answer is cut short or is not one: {len(told)} fields for nodes of "
             f"{len(fields)}; type 'sinfo' where the controller runs"
         )
-    found: dict[str, SlurmNode] = {}
+    partitions: dict[str, tuple[str, ...]] = {}
     for at in range(0, len(told), len(fields)):
         said = dict(zip(fields, told[at : at + len(fields)], strict=True))
         for name in listed_names(said["NodeList"].strip()):
-            known = found.get(name)
-            found[name] = _node(name, said, known.partitions if known is not None else ())
-    return found
+            node = _node(name, said, partitions.get(name, ()))
+            partitions[name] = node.partitions
+            yield node
 
 
 def _node(name: str, said: Mapping[str, str], before: tuple[str, ...]) -> SlurmNode:
