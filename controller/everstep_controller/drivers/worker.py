@@ -149,7 +149,9 @@ class DriverWorker:
             if self._link.record(self._name) is not None:
                 await self._link.report(DriverReported(driver=self._name, failure=answer.sentence))
             return
-        told = await _told(answer, frozenset(self._link.label_keys()))
+        record = self._link.record(self._name)
+        before = record.labels if record is not None else {}
+        told = await _told(answer, frozenset(self._link.label_keys()), before)
         self.reading = SchedulerReading(at_s, told.nodes)
         record = self._link.record(self._name)
         if record is None:
@@ -157,7 +159,7 @@ class DriverWorker:
         seen = changed_holds(record, told.holds)
         labels = changed_labels(record, told.labels)
         if seen or labels or told.down != record.down or is_awaited(record):
-            down = tuple(told.down.items())
+            down = tuple(sorted(told.down.items()))
             await self._link.report(
                 DriverReported(driver=self._name, read=True, seen=seen, down=down, labels=labels)
             )
@@ -260,19 +262,26 @@ def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationRes
     return IsolationResult(wanted, hold and _bounded(hold))
 
 
-async def _told(view: DriverView, label_keys: Collection[str]) -> _Told:
-    """Return what a reading says, within bounds; of labels what groups ask for: it is journaled."""
+async def _told(
+    view: DriverView, label_keys: Collection[str], before: Mapping[str, Mapping[str, str]]
+) -> _Told:
+    """Return what a reading says, within bounds; of labels what groups ask for: it is journaled.
+
+    Labels that are as they were ``before`` are the same objects, which is soon known of all.
+    """
     nodes: dict[str, SchedulerNode] = {}
-    told = _Told(nodes, holds := {}, down := {}, labels := {})
+    labels: dict[str, Mapping[str, str]] = {}
+    told = _Told(nodes, holds := {}, down := {}, labels)
     async for name, node in in_turns(view.nodes.items()):
         if len(nodes) < _NODES_MAX:
             nodes[name] = _bounded_node(node)
         if keys := node.labels.keys() & label_keys:
-            labels[name] = {key: _sentence(node.labels[key]) for key in sorted(keys)}
+            said = {key: _sentence(node.labels[key]) for key in sorted(keys)}
+            labels[name] = before[name] if before.get(name) == said else said
     async for name, hold in in_turns(view.holds.items()):
         holds[name] = _bounded(hold)
-    async for name, said in in_turns(sorted(view.down.items())):
-        down[name] = _sentence(said)
+    async for name, sentence in in_turns(view.down.items()):
+        down[name] = _sentence(sentence)
     return told
 
 

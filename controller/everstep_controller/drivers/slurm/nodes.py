@@ -6,7 +6,7 @@ in it, ends a field or begins a node. The states are those of Slurm 22.05 to 26.
 
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from everstep_controller.core.model.isolation import Hold
@@ -127,26 +127,34 @@ def decode_sinfo(
     partitions: dict[str, tuple[str, ...]] = {}
     for at in range(0, len(told), len(fields)):
         said = dict(zip(fields, told[at : at + len(fields)], strict=True))
+        one = _node(said)  # what it has in common with the others is there once
+        (partition,) = one.partitions
         for name in listed_names(said["NodeList"].strip()):
-            node = _node(name, said, partitions.get(name, ()))
-            partitions[name] = node.partitions
-            yield node
+            before = partitions.get(name, ())
+            known = before if partition in before else (*before, partition)
+            partitions[name] = known if before else one.partitions
+            yield replace(one, name=name, partitions=partitions[name])
 
 
-def _node(name: str, said: Mapping[str, str], before: tuple[str, ...]) -> SlurmNode:
-    partition, state = said["Partition"].rstrip("*"), said["StateComplete"].upper()
+def _node(said: Mapping[str, str]) -> SlurmNode:
+    """Return what is said of one or several nodes, without a name."""
+    state = said["StateComplete"].upper()
     return SlurmNode(
-        name=name,
+        name="",
         host=said.get("NodeHost", ""),
         address=said.get("NodeAddr", ""),
         states=frozenset(state.split("+")),
         shown_state=state,
-        partitions=before if partition in before else (*before, partition),
+        partitions=(said["Partition"].rstrip("*"),),
         features=_plain(said["Features"]),
         comment=_plain(said["Comment"]),
         extra=_plain(said["Extra"]),
         reason=_plain(said["Reason"]),
     )
+
+
+def _plain(field: str) -> str:
+    return "" if field in _NOTHING else field
 
 
 def listed_names(text: str) -> Iterator[str]:
@@ -171,10 +179,6 @@ def _unfolded(part: str) -> Iterator[str]:
         for number in range(int(first), int(last or first) + 1):
             for end in _unfolded(tail):
                 yield f"{head}{number:0{len(first)}d}{end}"
-
-
-def _plain(field: str) -> str:
-    return "" if field in _NOTHING else field
 
 
 def decode_shown(text: str, asked: Collection[str]) -> dict[str, SlurmNode]:
