@@ -72,6 +72,7 @@ REFUSED_AGENT = admin_pb2.RefusedAgent(
 
 INCIDENT = admin_pb2.Incident(
     incident="demo-1",
+    subjects=["demo"],
     onset_ns=NOW_NS - 60 * _SECOND,
     over_ns=NOW_NS - 58 * _SECOND,
     cause="process",
