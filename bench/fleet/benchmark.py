@@ -2,7 +2,8 @@
 
 The controller is the product's with its journal in SQLite; its nodes are events, without agents. By
 hand is what one scontrol takes for the same commands, on its standard input. The part of events
-needs long: each is awaited at Slurm and in the controller.
+needs long: each is awaited at Slurm and in the controller. ``--slurm`` takes another version, from
+a root that is made with mmdebstrap, or found in EVERSTEP_TEST_ROOTS; it needs root.
 """
 
 import argparse
@@ -10,26 +11,29 @@ import asyncio
 import os
 import random
 import resource
-import subprocess
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from fleet.site import CALL_TIMEOUT_S, SlurmSite, running_fleet, running_slurm
 from harness.session import Benchmark, Part
 from harness.table import Row, Series, Target
 
 from everstep_common.judging.findings import Mode
-from everstep_controller.core.model.isolation import WantedIsolation
+from everstep_controller.core.events import DriverReported
+from everstep_controller.core.model.isolation import DriverRecord, NodeIsolation, WantedIsolation
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.nodes.budgets import held_back_count, isolation_limit, level_limit
 from everstep_controller.drivers.port import DriverContext
 from everstep_controller.drivers.slurm.changes import Change, update_line, update_words
 from everstep_controller.drivers.slurm.names import NoteField
 from everstep_controller.drivers.slurm.reasons import allowed_text, drain_reason
+from everstep_controller.drivers.worker import CoreLink, DriverTiming, DriverWorker
+from everstep_controller.main import collect_garbage_seldom
 from real.slurm_drains import running_drains
+from real.slurm_versions import SUITES
 from real.slurm_world import running_world
 
 _NODES, _LARGE = 2_000, 12_500
@@ -48,18 +52,19 @@ _PIECES = [
 ]
 _PIECES += ["\nshutdown\n", "n1", "XidFatal", "/mnt/$(reboot)", "job `id`", "everstep: "]
 
-T = TypeVar("T")
-
 
 def isolations(options: argparse.Namespace) -> Iterator[Row]:
     """Yield what so many isolations take, each with a reason of its own, and by hand."""
-    whole, first, hand = [], [], []
-    with running_slurm(_NODES) as site:
+    whole, first, hand, spent, theirs = [], [], [], [], []
+    with running_slurm(_NODES, options.slurm) as site:
         for number in range(options.repeats):
             named = site.nodes[: options.isolations]
+            before_s = site.slurmctld_s()
             took = asyncio.run(_isolated(site, named, f"round {number}"))
+            theirs.append(site.slurmctld_s() - before_s)
             first.append(took[0])
             whole.append(took[1])
+            spent.append(took[2])
             _free(site)
             hand.append(_by_hand(site, named, number))
             _free(site)
@@ -70,26 +75,32 @@ def isolations(options: argparse.Namespace) -> Iterator[Row]:
     all_of_them = Series(f"{count} isolations of as many reasons, read back", whole)
     yield all_of_them.figure(_ALL_S)
     yield all_of_them.against(by_hand)
+    yield Series(f"{count} isolations: CPU of the controller and its programs", spent).figure()
+    yield Series(f"{count} isolations: slurmctld's CPU", theirs).figure()
 
 
-async def _isolated(site: SlurmSite, nodes: Sequence[str], text: str) -> tuple[float, float]:
-    """Return the seconds to the first drain at Slurm, and until the last one is read back."""
-    log = site.slurm.folder / "slurmctld.log"
+async def _isolated(site: SlurmSite, nodes: Sequence[str], text: str) -> tuple[float, float, float]:
+    """Return the seconds to the first drain at Slurm, until the last one is read back, and of CPU.
+
+    The last are the controller's own and its programs'.
+    """
+    log = site.log
     async with running_fleet(site, _UNBOUNDED) as fleet:
         loop = asyncio.get_running_loop()
         messages = [f"GPU {number} fell off the bus, {text}" for number in range(len(nodes))]
         with log.open("rb") as told:
             told.seek(0, os.SEEK_END)
-            began_s = loop.time()
+            began_s, before_s = loop.time(), time.process_time() + _children_s()
             finding = asyncio.create_task(fleet.find(nodes, messages))
             while b"reason set to: everstep: " not in told.read():  # noqa: ASYNC110
                 await asyncio.sleep(0.002)  # nobody tells of a line in a file
             first_s = loop.time() - began_s
         last_s = await fleet.until(len(nodes)) - began_s
         await finding
+        spent_s = time.process_time() + _children_s() - before_s
         drained = site.drained()
         assert len(drained) == len(set(drained.values())) == len(nodes), len(drained)
-        return first_s, last_s
+        return first_s, last_s, spent_s
 
 
 def _by_hand(site: SlurmSite, nodes: Sequence[str], number: int) -> float:
@@ -98,32 +109,19 @@ def _by_hand(site: SlurmSite, nodes: Sequence[str], number: int) -> float:
     }
     lines = "".join(map(update_line, update_words(groups, NoteField.NONE)))
     began_s = time.perf_counter()
-    _scontrol(site, lines)
+    site.run("scontrol", lines=lines)
     return time.perf_counter() - began_s
-
-
-def _scontrol(site: SlurmSite, lines: str) -> None:
-    """Have one scontrol do what stands in lines."""
-    subprocess.run(
-        ["scontrol"],
-        input=lines,
-        env=site.slurm.environ,
-        capture_output=True,
-        text=True,
-        timeout=CALL_TIMEOUT_S,
-        check=False,
-    )
 
 
 def _free(site: SlurmSite) -> None:
     """Have all nodes drained no more."""
     if drained := ",".join(site.drained()):
-        _scontrol(site, f"update nodename={drained} state=undrain\n")
+        site.run("scontrol", lines=f"update nodename={drained} state=undrain\n")
 
 
 def budget(options: argparse.Namespace) -> Iterator[Row]:
     """Yield how many of as many findings drain a node with the shipped budgets."""
-    with running_slurm(_NODES) as site:
+    with running_slurm(_NODES, options.slurm) as site:
         drained, limit, held = asyncio.run(_budgeted(site, site.nodes[: options.isolations]))
     yield Row(
         name=f"nodes drained of {options.isolations} with fatal findings, shipped budgets",
@@ -157,29 +155,61 @@ async def _budgeted(site: SlurmSite, nodes: Sequence[str]) -> tuple[int, int, in
 def readings(options: argparse.Namespace) -> Iterator[Row]:
     """Yield what a reading of the whole cluster takes, and how late it makes the loop."""
     for count in (_NODES, _LARGE):
-        with running_slurm(count) as site:
-            took = [asyncio.run(_read(site)) for _ in range(options.repeats)]
+        with running_slurm(count, options.slurm) as site:
+            took = asyncio.run(_read(site, options.repeats))
         yield Series(f"reading of {count} nodes", [one[0] for one in took]).figure()
         yield Series(f"reading of {count} nodes: programs' CPU", [one[1] for one in took]).figure()
         late = Series(f"reading of {count} nodes: the loop is late", [one[2] for one in took])
         yield late.figure(_LATE_S)
         yield Series("the loop is late while nothing is read", [one[3] for one in took]).figure()
+        held = Series(f"reading of {count} nodes: it holds the loop, CPU", [one[4] for one in took])
+        yield held.figure(_LATE_S)
 
 
-async def _read(site: SlurmSite) -> tuple[float, float, float, float]:
-    """Return the seconds of a reading, of its programs' CPU, of the loop's delay, and of idleness.
+async def _read(site: SlurmSite, times: int) -> list[tuple[float, float, float, float, float]]:
+    """Return seconds for each reading: its own, its programs' CPU, and delays of the loop.
 
-    The last is the loop's delay in as long a time in which it does nothing.
+    Delays are the loop's while it is read, in as long a time in which nothing is, and what the loop
+    computes between two turns, which other work on the machine does not change.
     """
+    collect_garbage_seldom()  # as the controller does
     driver = site.drivers.slurm.driver(DriverContext(CALL_TIMEOUT_S, cluster_id=lambda: "c"))
     assert driver is not None
-    await driver.read()  # with the question for rights
-    before_s = _children_s()
-    view, took_s, late_s = await _watched(driver.read)
-    assert len(view.nodes) == len(site.nodes)
-    spent_s = _children_s() - before_s
-    _, _, idle_s = await _watched(lambda: asyncio.sleep(took_s))
-    return took_s, spent_s, late_s, idle_s
+    record = DriverRecord("slurm")
+    reports: list[DriverReported] = []
+
+    async def report(told: DriverReported) -> None:
+        reports.append(told)
+        record.read = True
+        record.down = dict(told.down)
+        record.labels.update({name: dict(labels) for name, labels in told.labels.items()})
+        for seen in told.seen:
+            record.nodes[seen.node] = NodeIsolation(hold=seen.hold)
+
+    link = CoreLink(lambda _: record, report, lambda: ("partition", "feature"))
+    worker = DriverWorker("slurm", driver, link, DriverTiming(CALL_TIMEOUT_S, 3600.0))
+    running = asyncio.create_task(worker.run())
+
+    async def read() -> None:
+        before = worker.reading
+        worker.read()
+        while worker.reading is before:  # noqa: ASYNC110  the worker calls nobody back
+            await asyncio.sleep(0.002)
+        await asyncio.sleep(0.05)  # what it does with it
+
+    await read()  # with the question for rights
+    assert len(reports) == 1, reports
+    found = []
+    for _ in range(times):
+        before_s = _children_s()
+        took_s, late_s, held_s = await _watched(read)
+        assert len(worker.reading.nodes if worker.reading else ()) == len(site.nodes)
+        spent_s = _children_s() - before_s
+        _, idle_s, _ = await _watched(partial(asyncio.sleep, took_s))
+        found.append((took_s, spent_s, late_s, idle_s, held_s))
+    assert len(reports) == 1, reports
+    running.cancel()
+    return found
 
 
 def _children_s() -> float:
@@ -187,31 +217,32 @@ def _children_s() -> float:
     return spent.ru_utime + spent.ru_stime
 
 
-async def _watched(call: Callable[[], Awaitable[T]]) -> tuple[T, float, float]:
-    """Return what a call returns, its seconds, and by how much it made the loop late at most."""
+async def _watched(call: Callable[[], Awaitable[None]]) -> tuple[float, float, float]:
+    """Return the seconds of a call, by how much it made the loop late, and what that computed."""
     loop = asyncio.get_running_loop()
-    worst_s, nap_s = 0.0, 0.002
+    worst_s, held_s, nap_s = 0.0, 0.0, 0.002
 
     async def watch() -> None:
-        nonlocal worst_s
+        nonlocal worst_s, held_s
         while True:
-            began_s = loop.time()
+            began_s, computed_s = loop.time(), time.thread_time()
             await asyncio.sleep(nap_s)
             worst_s = max(worst_s, loop.time() - began_s - nap_s)
+            held_s = max(held_s, time.thread_time() - computed_s)
 
     watching = asyncio.create_task(watch())
     began_s = loop.time()
-    answer = await call()
+    await call()
     took_s = loop.time() - began_s
     watching.cancel()
-    return answer, took_s, worst_s
+    return took_s, worst_s, held_s
 
 
 def hostile(options: argparse.Namespace) -> Iterator[Row]:
     """Yield how many of many hostile reasons Slurm shows otherwise than as the allowed text."""
     rng = random.Random(7)
     wrong = changed = done = 0
-    with running_slurm(_NODES) as site:
+    with running_slurm(_NODES, options.slurm) as site:
         driver = site.drivers.slurm.driver(DriverContext(CALL_TIMEOUT_S, cluster_id=lambda: "c"))
         assert driver is not None
         while done < options.reasons:
@@ -227,7 +258,7 @@ def hostile(options: argparse.Namespace) -> Iterator[Row]:
                 wrong += shown.get(one.node) != text or allowed_text(plain) != plain
             changed += len(set(shown) - set(names))
             done += len(names)
-        log = (site.slurm.folder / "slurmctld.log").read_text(errors="replace")
+        log = site.log.read_text(errors="replace")
         changed += log.count("state set to DOWN") + log.count("Terminate signal")
     yield Row(
         name=f"of {done} hostile reasons, shown otherwise than as the allowed text",
@@ -252,7 +283,7 @@ def _text(rng: random.Random) -> str:
 def random_events(options: argparse.Namespace) -> Iterator[Row]:
     """Yield how many random events of us, people and restarts leave each hold to its owner."""
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
-        changes = asyncio.run(_play(Path(folder), options.events))
+        changes = asyncio.run(_play(Path(folder), options.events, options.seed))
     yield Row(
         name=f"{options.events} random events: changes by us beyond one for each change of claims",
         value=changes,
@@ -262,10 +293,10 @@ def random_events(options: argparse.Namespace) -> Iterator[Row]:
     )
 
 
-async def _play(folder: Path, events: int) -> int:
+async def _play(folder: Path, events: int, seed: int) -> int:
     """Return how often we drained beyond what had to be; a hold that is changed ends it."""
     with running_drains([f"node{number}" for number in range(1, 7)]) as drains:
-        async with running_world(drains, folder, 7) as world:
+        async with running_world(drains, folder, seed) as world:
             await world.play(events)
             return max(0, drains.said("reason set to: everstep: ") - world.changes)
 
@@ -273,6 +304,8 @@ async def _play(folder: Path, events: int) -> int:
 def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--isolations", type=int, default=1000, help="nodes that are isolated")
     parser.add_argument("--reasons", type=int, default=10_000, help="hostile reasons")
+    parser.add_argument("--slurm", choices=("", *SUITES), default="", help="another version of it")
+    parser.add_argument("--seed", type=int, default=7, help="of the random events")
     parser.add_argument("--events", type=int, default=2000, help="random events")
 
 

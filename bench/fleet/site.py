@@ -1,8 +1,10 @@
 """A site for the fleet benchmark: a real slurmctld that knows many nodes, and a controller."""
 
 import asyncio
+import os
+import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,9 +19,11 @@ from everstep_controller.core.model.node import Origin
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
+from everstep_controller.main import collect_garbage_seldom
 from everstep_controller.service import Controller, Options
 from fakes.controllers import config
-from real.slurm_cluster import SlurmCluster, running_cluster
+from real.slurm_cluster import running_cluster
+from real.slurm_versions import NODES, running_version
 
 WITH_SLURMD = 16
 _PATIENCE_S = 600.0
@@ -28,31 +32,59 @@ CALL_TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class SlurmSite:
-    """A Slurm cluster, and the names of its nodes; the first have a slurmd."""
+    """A Slurm cluster, and the names of its nodes; the first have a slurmd.
 
-    slurm: SlurmCluster
-    folder: Path
+    ``bin_folder``: its programs, where they are not this machine's.
+    """
+
+    environ: Mapping[str, str]
+    config: SlurmDriverConfig
+    log: Path
     nodes: Sequence[str]
+    bin_folder: Path = Path()
 
     @property
     def drivers(self) -> DriversConfig:
         """Return the configuration of drivers that drain there."""
-        slurm = SlurmDriverConfig(enabled=True, conf_file=self.slurm.folder / "slurm.conf")
-        return DriversConfig(slurm=slurm, call_timeout_s=CALL_TIMEOUT_S)
+        return DriversConfig(slurm=self.config, call_timeout_s=CALL_TIMEOUT_S)
+
+    def run(self, program: str, *words: str, lines: str = "") -> str:
+        """Return what one of Slurm's programs prints, for lines that it reads."""
+        command = [str(self.bin_folder / program), *words]
+        return subprocess.run(
+            command,
+            input=lines,
+            env=self.environ,
+            capture_output=True,
+            text=True,
+            timeout=CALL_TIMEOUT_S,
+            check=False,
+        ).stdout
+
+    def slurmctld_s(self) -> float:
+        """Return the processor time of slurmctld so far, in seconds."""
+        pid = (self.log.parent / "slurmctld.pid").read_text().strip()
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def drained(self) -> dict[str, str]:
         """Return the nodes that Slurm has drained, with their reasons."""
-        words = ("sinfo", "-h", "-N", "-t", "drain", "-o", "%N@@%E")
-        lines = self.slurm.run(*words).stdout.splitlines()
+        words = ("-h", "-N", "-p", "all", "-t", "drain", "-o", "%N@@%E")
+        lines = self.run("sinfo", *words).splitlines()
         return dict(line.split("@@", 1) for line in lines if "@@" in line)
 
 
 @contextmanager
-def running_slurm(count: int) -> Iterator[SlurmSite]:
+def running_slurm(count: int, version: str = "") -> Iterator[SlurmSite]:
     """Yield a cluster of so many nodes, of which some have a slurmd."""
+    nodes = [f"n{number}" for number in range(1, count + 1)]
+    if version:
+        with running_version(version, count - len(NODES)) as slurm:
+            log = slurm.root / "s/slurmctld.log"
+            yield SlurmSite(os.environ, slurm.drivers, log, nodes, slurm.bin_folder)
+        return
     folder = Path(tempfile.mkdtemp(prefix="es"))
     owned = OwnedProcesses(folder, keep=False)
-    first = [f"n{number}" for number in range(1, WITH_SLURMD + 1)]
     rest = f"n[{WITH_SLURMD + 1}-{count}]"
     lines = (
         f"NodeName={rest} NodeHostname=localhost NodeAddr=127.0.0.1 Port=1 CPUs=4 Feature=h100,ib",
@@ -60,10 +92,11 @@ def running_slurm(count: int) -> Iterator[SlurmSite]:
         # Those without a slurmd never answer.
         "SlurmdTimeout=65533",
     )
-    nodes = [*first, *(f"n{number}" for number in range(WITH_SLURMD + 1, count + 1))]
+    first = nodes[:WITH_SLURMD]
     try:
-        with running_cluster(owned, folder / "slurm", first, "#!/bin/sh\n", lines) as slurm:
-            yield SlurmSite(slurm, folder, nodes)
+        with running_cluster(owned, folder / "slurm", first, "#!/bin/sh\n", lines) as cluster:
+            config = SlurmDriverConfig(enabled=True, conf_file=cluster.folder / "slurm.conf")
+            yield SlurmSite(cluster.environ, config, cluster.folder / "slurmctld.log", nodes)
     finally:
         owned.close()
 
@@ -123,6 +156,7 @@ class Fleet:
 @asynccontextmanager
 async def running_fleet(site: SlurmSite, settings: Settings) -> AsyncIterator[Fleet]:
     """Yield a controller that has read the site's Slurm and knows its nodes."""
+    collect_garbage_seldom()  # as the controller does
     with tempfile.TemporaryDirectory(prefix="everstep-bench-") as folder:
         chosen = replace(config(Path(folder)), core=settings, drivers=site.drivers)
         running = Controller.open(chosen, Options(Core, ""))

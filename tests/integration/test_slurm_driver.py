@@ -19,7 +19,7 @@ _ALLOWED = 'echo "slurm_update error: Invalid node name specified" >&2; exit 1'
 # What sinfo is asked to separate fields with stands behind the first of them.
 _SINFO = """\
 for word; do case $word in NodeList*) rest=${word#NodeList:0}; sep=${rest%%,*} ;; esac; done
-node() { printf "%s$sep" "$1" h a "$2" gpu* - "(null)" "(null)" "$3"; echo; }
+node() { printf "%s$sep" "$1" "$2" gpu* - "(null)" "(null)" "$3"; echo; }
 """
 
 

@@ -43,8 +43,7 @@ _LINES = (
 
 def missing() -> str:
     """Return why none can be run here; empty when one can."""
-    path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-    absent = [name for name in _PROGRAMS if shutil.which(name, path=path) is None]
+    absent = [one for one in _PROGRAMS if shutil.which(one, path=slurm_cluster.path()) is None]
     if absent:
         return f"not installed: {', '.join(absent)} (apt: {_PACKAGES})"
     return slurm_cluster.missing()
@@ -137,8 +136,9 @@ def _start_database(accounting: Accounting, port: int) -> None:
         check=True,
     )
     socket = accounting.folder / "database.sock"
-    options = (*options, f"--socket={socket}", f"--port={port}", "--bind-address=127.0.0.1")
-    accounting.owned.start("accounting-mariadbd", ["mariadbd", *options], accounting.environ)
+    served = (f"--socket={socket}", f"--port={port}", "--bind-address=127.0.0.1")
+    daemon = ["mariadbd", *options, *served]
+    accounting.owned.start("accounting-mariadbd", daemon, accounting.environ)
     asked = ["mariadb", "--no-defaults", f"--socket={socket}", "--user=root", "--execute=do 1"]
     wait_until(lambda: _succeeds(asked, accounting.environ), 60.0, "no database")
 

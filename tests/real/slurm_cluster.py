@@ -62,12 +62,12 @@ _NODE = (
 
 def missing() -> str:
     """Return why no cluster can be run here; empty when one can."""
-    # Debian has the daemons where only root's PATH finds them.
-    absent = [name for name in _PROGRAMS if shutil.which(name, path=_path()) is None]
+    absent = [name for name in _PROGRAMS if shutil.which(name, path=path()) is None]
     return f"not installed: {', '.join(absent)} (apt: {_PACKAGES})" if absent else ""
 
 
-def _path() -> str:
+def path() -> str:
+    """Return where programs are looked for: Debian has daemons where only root's PATH looks."""
     return os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
 
 
@@ -142,10 +142,16 @@ class SlurmCluster:
         """Start slurmctld with the state that was saved."""
         self._start("slurmctld", "slurmctld", "-D")
 
-    def start_standby(self, host: str) -> None:
+    def start_standby(self, host: str, address: str) -> None:
         """Start a slurmctld on a second machine, which waits until the first one is lost."""
-        named = f'hostname {host} && exec "$@"'
-        self._start(host, "unshare", "--uts", "sh", "-c", named, "sh", "slurmctld", "-D")
+        # It would kill the one that a common file of its number names.
+        conf, hosts = self.folder / f"{host}.conf", self.folder / f"{host}.hosts"
+        text = (self.folder / "slurm.conf").read_text()
+        conf.write_text(text.replace("/slurmctld.pid", f"/{host}.pid"))
+        hosts.write_text(f"127.0.0.1 localhost\n{address} {host}\n")
+        become = f'hostname {host} && mount --bind {hosts} /etc/hosts && exec "$@"'
+        machine = ["unshare", "--uts", "--mount", "sh", "-c", become, "sh"]
+        self._start(host, *machine, "slurmctld", "-D", "-f", str(conf))
 
     def lose_controller(self) -> None:
         """Kill slurmctld, as when its machine loses its power."""
@@ -220,7 +226,7 @@ def running_cluster(
     lines: Sequence[str] = (),
 ) -> Iterator[SlurmCluster]:
     """Yield a cluster whose nodes are idle. ``task_prolog``: what its lines export, tasks have."""
-    environ = {"PATH": _path(), "SLURM_CONF": str(folder / "slurm.conf")}
+    environ = {"PATH": path(), "SLURM_CONF": str(folder / "slurm.conf")}
     folder.mkdir()
     with ExitStack() as ports:
         own, *others = (ports.enter_context(reserved_port()) for _ in ("controller", *nodes))

@@ -59,7 +59,7 @@ class Drains:
 
     def node(self, name: str) -> tuple[str, str]:
         """Return the states and the reason of a node, as people see them."""
-        words = ("-h", "-N", "-n", name, "-O", "StateComplete:0@@,Reason:0@@")
+        words = ("-h", "-N", "-p", "all", "-n", name, "-O", "StateComplete:0@@,Reason:0@@")
         state, reason, _ = self.slurm.run("sinfo", *words).stdout.split("@@")
         return state, reason
 

@@ -45,11 +45,16 @@ ReturnToService=1
 UnkillableStepTimeout=60
 SlurmdParameters=config_overrides
 {nodes}
-PartitionName=all Nodes=n[1-4] Default=YES State=UP
+PartitionName=all Nodes={names} Default=YES State=UP
 PartitionName=debug Nodes=n[1-2] State=UP
 """
 _NODE = (
     "NodeName=n{number} NodeHostname=localhost NodeAddr=127.0.0.1 Port={port} CPUs=2 "
+    "RealMemory=100 Feature=h100 State=UNKNOWN"
+)
+# Nodes that slurmctld knows, and that never answer it.
+_SILENT = (
+    "SlurmdTimeout=65533\nNodeName={names} NodeHostname=localhost NodeAddr=127.0.0.1 Port=1 CPUs=2 "
     "RealMemory=100 Feature=h100 State=UNKNOWN"
 )
 NODES = ("n1", "n2", "n3", "n4")
@@ -69,10 +74,14 @@ class VersionedSlurm:
     root: Path
     bin_folder: Path
 
+    @property
+    def drivers(self) -> SlurmDriverConfig:
+        """Return the driver's configuration, with the programs of this version."""
+        return SlurmDriverConfig(enabled=True, bin_folder=self.bin_folder)
+
     def driver(self) -> IsolationDriver:
         """Return the driver, with the programs of this version."""
-        slurm = SlurmDriverConfig(enabled=True, bin_folder=self.bin_folder)
-        config = DriversConfig(slurm=slurm, call_timeout_s=120.0)
+        config = DriversConfig(slurm=self.drivers, call_timeout_s=120.0)
         return configured_drivers(config, lambda _: {}, cluster_id=lambda: CLUSTER_ID)["slurm"]
 
     def run(self, *command: str) -> str:
@@ -89,8 +98,11 @@ class VersionedSlurm:
 
 
 @contextmanager
-def running_version(version: str) -> Iterator[VersionedSlurm]:
-    """Make a root of a version, or take that of EVERSTEP_TEST_ROOTS, and run a Slurm in it."""
+def running_version(version: str, silent: int = 0) -> Iterator[VersionedSlurm]:
+    """Make a root of a version, or take that of EVERSTEP_TEST_ROOTS, and run a Slurm in it.
+
+    ``silent``: how many nodes it has besides, without a slurmd.
+    """
     with ExitStack() as stack:
         kept = os.environ.get("EVERSTEP_TEST_ROOTS", "")
         folder = Path(kept or stack.enter_context(tempfile.TemporaryDirectory(prefix="es-root-")))
@@ -102,7 +114,7 @@ def running_version(version: str) -> Iterator[VersionedSlurm]:
             subprocess.run(["mount", "--make-rslave", root / name], check=True)
             stack.callback(_unmount, root / name)
         shutil.rmtree(root / "s", ignore_errors=True)
-        _configure(root)
+        _configure(root, silent)
         stack.callback(_stop, root)
         _start(root)
         yield VersionedSlurm(root, _wrapped(root))
@@ -119,14 +131,18 @@ def _unmount(path: Path) -> None:
     subprocess.run(["umount", "--recursive", "--lazy", path], check=False)
 
 
-def _configure(root: Path) -> None:
+def _configure(root: Path, silent: int) -> None:
     folder = root / "s"
     for name in ("state", *(f"spool/{node}" for node in NODES)):
         (folder / name).mkdir(parents=True)
     nodes = "\n".join(
         _NODE.format(number=number, port=free_port()) for number in range(1, len(NODES) + 1)
     )
-    (folder / "slurm.conf").write_text(_CONF.format(port=free_port(), nodes=nodes))
+    names = f"n[1-{len(NODES) + silent}]"
+    if silent:
+        nodes += "\n" + _SILENT.format(names=f"n[{len(NODES) + 1}-{len(NODES) + silent}]")
+    conf = _CONF.format(port=free_port(), nodes=nodes, names=names)
+    (folder / "slurm.conf").write_text(conf)
     (folder / "munge.key").write_bytes(os.urandom(1024))
     (folder / "munge.key").chmod(0o600)
     (root / "etc/hosts").write_text(f"127.0.0.1 localhost {os.uname().nodename}\n")

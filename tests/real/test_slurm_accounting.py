@@ -23,7 +23,7 @@ from real.test_slurm_driver import DRAIN
 pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(missing()), reason=missing())]
 
 _FOREIGN = Hold("ann: cables", ours=False)
-_STANDBY = "standby"
+_STANDBY = ("standby", "127.0.0.2")
 
 
 @pytest.fixture(scope="module")
@@ -122,12 +122,12 @@ def test_a_second_slurmctld_that_takes_over_during_a_reading_is_no_failure(
 ) -> None:
     lines = (
         f"SlurmctldHost={os.uname().nodename}(127.0.0.1)",
-        f"SlurmctldHost={_STANDBY}(127.0.0.2)",
+        "SlurmctldHost={}({})".format(*_STANDBY),
         "CommunicationParameters=NoCtldInAddrAny",
         "SlurmctldTimeout=5",
     )
     with accounting.cluster("pair", ["c1", "c2"], lines) as pair:
-        pair.start_standby(_STANDBY)
+        pair.start_standby(*_STANDBY)
         ping = ("scontrol", "ping")
         wait_until(lambda: pair.run(*ping).stdout.count(" is UP") == 2, 60.0, "a standby")
 
@@ -135,8 +135,11 @@ def test_a_second_slurmctld_that_takes_over_during_a_reading_is_no_failure(
             driver = _driver(pair)
             await driver.read()
             await driver.apply([_wanted("c1")])
-            pair.lose_controller()
             ours = Hold(drain_reason(_wanted("c1"), CLUSTER_ID), ours=True)
+            # slurmctld saves its state some seconds later; without it the other one knows nothing.
+            saved = pair.folder / "state/node_state"
+            wait_until(lambda: ours.reason.encode() in saved.read_bytes(), 30.0, "a saved state")
+            pair.lose_controller()
             assert (await driver.read()).holds == {"c1": ours}
             assert (await driver.apply([_wanted("c2")])).failures == {}
             assert (await driver.apply([WantedIsolation("c1")])).now == {"c1": None}

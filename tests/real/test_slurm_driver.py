@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.real, pytest.mark.skipif(bool(missing()), reason=missi
 
 _NODES = [f"node{number}" for number in range(1, 7)]
 _OWNERS = ("automation",)
+_COMMENTS = ("sinfo", "-h", "-N", "-p", "all", "-n", "node[1-3]", "-O", "Comment:0")
 _NOTED = SlurmDriverConfig(note_field=NoteField.COMMENT)
 
 
@@ -38,7 +39,11 @@ def _wanted(node: str, text: str = "GPU 3 fell off the bus") -> WantedIsolation:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Drains]:
-    lines = ("NodeName=apart NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN",)
+    lines = (
+        "NodeName=apart NodeHostname=localhost NodeAddr=127.0.0.1 CPUs=4 State=UNKNOWN",
+        "PartitionName=few Nodes=node[2-3,6] State=UP",
+        "PartitionName=empty State=UP",
+    )
     with running_drains(_NODES, lines) as drains:
         yield drains
 
@@ -68,6 +73,10 @@ def test_a_claim_is_a_drain_and_its_end_clears_it(drains: Drains) -> None:
     view = asyncio.run(drains.driver().read())
     assert view.holds["node1"] == Hold(reason, ours=True)
     assert view.nodes["node1"].state == "IDLE+DRAIN"
+    labels = {name: view.nodes[name].labels["partition"] for name in _NODES}
+    assert labels == dict.fromkeys(_NODES, "all") | dict.fromkeys(
+        ("node2", "node3", "node6"), "all,few"
+    )
     assert _apply(drains, WantedIsolation("node1")).now == {"node1": None}
     assert drains.node("node1")[1] == "none"
 
@@ -130,7 +139,7 @@ def test_a_note_tells_programs_of_the_claim_and_leaves_that_of_others(drains: Dr
     _apply(drains, *wanted, settings=_NOTED)
 
     def comments() -> list[str]:
-        shown = drains.slurm.run("sinfo", "-h", "-N", "-n", "node[1-3]", "-O", "Comment:0")
+        shown = drains.slurm.run(*_COMMENTS)
         return shown.stdout.split()
 
     assert comments() == ["everstep:automation:XidFatal", "rack7", "everstep:automation:XidFatal"]

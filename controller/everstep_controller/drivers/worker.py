@@ -8,7 +8,6 @@ again. Between calls the scheduler is read now and then, for others change it to
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any, TypeVar
 
 from everstep_common.printable import printable
@@ -33,11 +32,10 @@ from everstep_controller.drivers.port import (
     IsolationDriver,
     SchedulerNode,
 )
+from everstep_controller.drivers.turns import in_turns
 
 # A call that was cancelled gets this long to end before it is taken for stuck.
 _CANCEL_S = 5.0
-# Readings of so many nodes are put in order by a thread: those of 12,500 take a tenth of a second.
-_ASIDE_MIN = 256
 _SENTENCE_MAX = 512
 # What is kept in memory of what schedulers say of nodes.
 _NODES_MAX, _STATE_MAX, _WORK_MAX, _WORK_NAME_MAX = 200_000, 128, 32, 128
@@ -154,11 +152,9 @@ class DriverWorker:
             if self._link.record(self._name) is not None:
                 await self._link.report(DriverReported(driver=self._name, failure=answer.sentence))
             return
-        keys = frozenset(self._link.label_keys())
-        if max(len(answer.nodes), len(answer.holds), len(answer.down)) < _ASIDE_MIN:
-            told = _told(answer, keys)
-        else:
-            told = await asyncio.to_thread(_told, answer, keys)
+        record = self._link.record(self._name)
+        before = record.labels if record is not None else {}
+        told = await _told(answer, frozenset(self._link.label_keys()), before)
         self.reading = SchedulerReading(at_s, told.nodes)
         record = self._link.record(self._name)
         if record is None:
@@ -166,7 +162,7 @@ class DriverWorker:
         seen = changed_holds(record, told.holds)
         labels = changed_labels(record, told.labels)
         if seen or labels or told.down != record.down or is_awaited(record):
-            down = tuple(told.down.items())
+            down = tuple(sorted(told.down.items()))
             await self._link.report(
                 DriverReported(driver=self._name, read=True, seen=seen, down=down, labels=labels)
             )
@@ -285,34 +281,33 @@ def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationRes
     return IsolationResult(wanted, hold and _bounded(hold))
 
 
-def _told(view: DriverView, label_keys: Collection[str]) -> _Told:
-    return _Told(
-        _bounded_nodes(view.nodes),
-        {node: _bounded(hold) for node, hold in view.holds.items()},
-        {node: _sentence(said) for node, said in sorted(view.down.items())},
-        _labels(view.nodes, label_keys),
-    )
+async def _told(
+    view: DriverView, label_keys: Collection[str], before: Mapping[str, Mapping[str, str]]
+) -> _Told:
+    """Return what a reading says, within bounds; of labels what groups ask for: it is journaled.
+
+    Labels that are as they were ``before`` are the same objects, which is soon known of all.
+    """
+    nodes: dict[str, SchedulerNode] = {}
+    labels: dict[str, Mapping[str, str]] = {}
+    told = _Told(nodes, holds := {}, down := {}, labels)
+    async for name, node in in_turns(view.nodes.items()):
+        if len(nodes) < _NODES_MAX:
+            nodes[name] = _bounded_node(node)
+        if keys := node.labels.keys() & label_keys:
+            said = {key: _sentence(node.labels[key]) for key in sorted(keys)}
+            labels[name] = before[name] if before.get(name) == said else said
+    async for name, hold in in_turns(view.holds.items()):
+        holds[name] = _bounded(hold)
+    async for name, sentence in in_turns(view.down.items()):
+        down[name] = _sentence(sentence)
+    return told
 
 
-def _labels(nodes: Mapping[str, SchedulerNode], keys: Collection[str]) -> dict[str, dict[str, str]]:
-    """Return what is said of nodes under keys that groups ask for: no other is journaled."""
-    found, asked = dict[str, dict[str, str]](), sorted(keys)
-    for name, node in nodes.items() if keys else ():
-        said = {key: _sentence(node.labels[key]) for key in asked if key in node.labels}
-        if said:
-            found[name] = said
-    return found
-
-
-def _bounded_nodes(nodes: Mapping[str, SchedulerNode]) -> dict[str, SchedulerNode]:
-    """Return what is shown of nodes: of a bounded number, in bounded words, without labels."""
-    return {
-        name: SchedulerNode(
-            _sentence(node.state)[:_STATE_MAX],
-            tuple(_sentence(work)[:_WORK_NAME_MAX] for work in node.work[:_WORK_MAX]),
-        )
-        for name, node in islice(nodes.items(), _NODES_MAX)
-    }
+def _bounded_node(node: SchedulerNode) -> SchedulerNode:
+    """Return what is shown of a node, in bounded words and without labels."""
+    work = tuple(_sentence(one)[:_WORK_NAME_MAX] for one in node.work[:_WORK_MAX])
+    return SchedulerNode(_sentence(node.state)[:_STATE_MAX], work)
 
 
 def _bounded(hold: Hold) -> Hold:

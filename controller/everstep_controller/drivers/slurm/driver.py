@@ -3,7 +3,6 @@
 Nodes are read right before they are changed and right after it; no exit code decides what is so.
 """
 
-import asyncio
 import secrets
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -31,11 +30,13 @@ from everstep_controller.drivers.slurm.names import (
     node_lists,
 )
 from everstep_controller.drivers.slurm.nodes import (
+    ADDRESSED_FIELDS,
     SINFO_FIELDS,
     SlurmNode,
     decode_shown,
     decode_sinfo,
 )
+from everstep_controller.drivers.turns import in_turns
 
 _SHARED = "several nodes of Slurm have its name; choose another with drivers.slurm.node_names"
 _NO_NODES = "sinfo lists no node at all; type 'sinfo -N' where the controller runs"
@@ -94,7 +95,7 @@ class SlurmDriver:
                 raise DriverError(refused)
             self._permitted.add(cluster)
         found = await self._all(cluster)
-        view = await asyncio.to_thread(_view, found, self._context.cluster_id())
+        view = await _view(found, self._context.cluster_id())
         ours = [found.nodes[name] for name, hold in view.holds.items() if hold.ours]
         work = await self._jobs.on_nodes(cluster, [node.name for node in ours if node.is_busy])
         if self._policy.requeue:
@@ -166,27 +167,28 @@ class SlurmDriver:
     async def _sinfo(self, cluster: str, names: Sequence[str] = ()) -> _Found:
         """Return the nodes of these names at Slurm; all of a cluster where there are none."""
         separator = f"|{secrets.token_hex(8)}|"
+        naming = self._policy.node_names
+        grouped = naming is NodeNames.NAME
+        fields = SINFO_FIELDS if grouped else ADDRESSED_FIELDS
         # Only nodes of partitions that are hidden need --all.
-        words = ["--all", "-N", "-h", "-O", ",".join(f"{one}:0{separator}" for one in SINFO_FIELDS)]
+        words = ["--all", "-h", "-O", ",".join(f"{one}:0{separator}" for one in fields)]
         if names:
             words += ["-n", ",".join(names)]
         text = await self._commands.sinfo(cluster, *words)
-        return await asyncio.to_thread(self._decoded, text, separator)
-
-    def _decoded(self, text: str, separator: str) -> _Found:
-        return _Found(
-            *by_our_names(decode_sinfo(text, separator).values(), self._policy.node_names)
-        )
+        told = in_turns(decode_sinfo(text, separator, fields))
+        nodes = {node.name: node async for node in told}
+        return _Found(nodes) if grouped else _Found(*by_our_names(nodes.values(), naming))
 
 
-def _view(found: _Found, cluster_id: str) -> DriverView:
-    holds = {name: node.hold(cluster_id) for name, node in found.nodes.items()}
-    lost = {name: node.lost() for name, node in found.nodes.items()}
-    return DriverView(
-        {name: hold for name, hold in holds.items() if hold is not None},
-        {name: said for name, said in lost.items() if said},
-        {name: node.told() for name, node in found.nodes.items()},
-    )
+async def _view(found: _Found, cluster_id: str) -> DriverView:
+    view = DriverView(holds := {}, down := {}, nodes := {})
+    async for name, node in in_turns(found.nodes.items()):
+        nodes[name] = node.told()
+        if (hold := node.hold(cluster_id)) is not None:
+            holds[name] = hold
+        if said := node.lost():
+            down[name] = said
+    return view
 
 
 def _joined(views: Iterable[DriverView]) -> DriverView:

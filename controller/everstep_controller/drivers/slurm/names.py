@@ -24,12 +24,9 @@ class NodeNames(Enum):
 
     def of(self, node: SlurmNode) -> str:
         """Return a node's name in Everstep."""
-        names = {
-            NodeNames.NAME: node.name,
-            NodeNames.HOSTNAME: node.host,
-            NodeNames.ADDRESS: node.address,
-        }
-        return names[self]
+        if self is NodeNames.NAME:
+            return node.name
+        return node.host if self is NodeNames.HOSTNAME else node.address
 
 
 class NoteField(Enum):

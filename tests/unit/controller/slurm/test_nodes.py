@@ -1,16 +1,27 @@
 """Slurm's nodes, as the programs of three versions print them, and who withholds which."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from everstep_controller.core.model.isolation import Hold
 from everstep_controller.drivers.port import DriverError, SchedulerNode
 from everstep_controller.drivers.slurm.nodes import (
+    ADDRESSED_FIELDS,
     SINFO_FIELDS,
     SlurmNode,
     decode_shown,
     decode_sinfo,
+    listed_names,
 )
 from unit.controller.slurm.recorded import RECORDED, SEPARATOR, VERSIONS, node
+
+
+def _decoded(
+    text: str, separator: str, fields: Sequence[str] = SINFO_FIELDS
+) -> dict[str, SlurmNode]:
+    return {node.name: node for node in decode_sinfo(text, separator, fields)}
+
 
 # The cluster whose mark the recorded reason has.
 _CLUSTER = "c1"
@@ -19,7 +30,7 @@ _CLUSTER = "c1"
 @pytest.fixture(params=VERSIONS)
 def nodes(request: pytest.FixtureRequest) -> dict[str, SlurmNode]:
     text = (RECORDED / str(request.param) / "sinfo.txt").read_text()
-    return decode_sinfo(text, SEPARATOR)
+    return _decoded(text, SEPARATOR, ADDRESSED_FIELDS)
 
 
 def test_three_versions_are_recorded() -> None:
@@ -107,11 +118,11 @@ def _cut(text: str) -> list[str]:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_half_an_answer_is_refused_or_is_of_whole_nodes(version: str) -> None:
     text = (RECORDED / version / "sinfo.txt").read_text()
-    whole = decode_sinfo(text, SEPARATOR)
+    whole = _decoded(text, SEPARATOR, ADDRESSED_FIELDS)
     refused = 0
     for cut in _cut(text):
         try:
-            assert set(decode_sinfo(cut, SEPARATOR)) < set(whole)
+            assert set(_decoded(cut, SEPARATOR, ADDRESSED_FIELDS)) < set(whole)
         except DriverError:
             refused += 1
     assert refused >= 4
@@ -119,16 +130,50 @@ def test_half_an_answer_is_refused_or_is_of_whole_nodes(version: str) -> None:
 
 @pytest.mark.parametrize("text", ["<html>502</html>", "n1 idle\n", "slurm_load_partitions: no"])
 def test_rubbish_is_refused(text: str) -> None:
-    with pytest.raises(DriverError, match=r"cut short or is not one: .* type 'sinfo -N'"):
-        decode_sinfo(text, SEPARATOR)
+    with pytest.raises(DriverError, match=r"cut short or is not one: .* type 'sinfo'"):
+        _decoded(text, SEPARATOR, ADDRESSED_FIELDS)
 
 
 def test_no_nodes_are_no_error() -> None:
-    assert decode_sinfo("", SEPARATOR) == {}
-    assert decode_sinfo("\n", SEPARATOR) == {}
+    assert _decoded("", SEPARATOR) == {}
+    assert _decoded("\n", SEPARATOR) == {}
 
 
 def test_a_line_has_as_many_fields_as_are_asked_for() -> None:
-    line = SEPARATOR.join(["n1", "h", "a", "idle", "p*", "f", "(null)", "(null)", "none", "\n"])
-    assert len(SINFO_FIELDS) == 9
-    assert decode_sinfo(line, SEPARATOR)["n1"].reason == ""
+    line = SEPARATOR.join(["n1", "idle", "p*", "f", "(null)", "(null)", "none", "\n"])
+    assert len(SINFO_FIELDS) == 7
+    assert _decoded(line, SEPARATOR)["n1"].reason == ""
+
+
+def _line(names: str, state: str, partition: str, reason: str) -> str:
+    return SEPARATOR.join([names, state, partition, "h100", "", "", reason, "\n"])
+
+
+def test_nodes_with_equal_fields_are_told_together() -> None:
+    told = _line("n[1-3,5]", "idle", "gpu*", "none") + _line("n4", "idle+drain", "gpu*", "a, b[1]")
+    # A partition without nodes has a line as well.
+    told += _line("n[4-5]", "idle", "debug", "none") + _line("", "n/a", "empty", "none")
+    nodes = _decoded(told, SEPARATOR)
+    assert list(nodes) == ["n1", "n2", "n3", "n5", "n4"]
+    assert nodes["n5"].partitions == ("gpu", "debug")
+    assert nodes["n3"].partitions == ("gpu",)
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("n1", "n1"),
+        ("n1,m-2.x", "n1 m-2.x"),
+        ("gpu-[08-11],m[1,3]-a", "gpu-08 gpu-09 gpu-10 gpu-11 m1-a m3-a"),
+        ("r[1-2]n[01-02]", "r1n01 r1n02 r2n01 r2n02"),
+        ("n[9-10]", "n9 n10"),
+    ],
+)
+def test_lists_of_names_are_read_as_slurm_prints_them(text: str, names: str) -> None:
+    assert list(listed_names(text)) == names.split()
+
+
+@pytest.mark.parametrize("text", ["n[1-", "n1]", "n[a]", "n[1-x]", "n[]", "n[1-99999999]", "a,,b"])
+def test_what_is_no_list_is_refused(text: str) -> None:
+    with pytest.raises(DriverError, match="is no list of nodes"):
+        list(listed_names(text))
