@@ -240,12 +240,12 @@ async def a_selector_narrows_what_is_looked_at(cluster: Cluster) -> None:
 
 
 async def a_node_that_leaves_the_selection_and_comes_again_is_seen(cluster: Cluster) -> None:
-    human, (one,) = cluster.human, cluster.make(1, pool="gpu")
-    async with cluster.driver([one], selector="pool=gpu") as driver:
+    human, (one,) = cluster.human, cluster.make(1, pool="alone")
+    async with cluster.driver([one], selector="pool=alone") as driver:
         assert (await driver.read()).nodes.keys() == {one}
         human.patch(one, {"metadata": {"labels": {"pool": "cpu"}}})
         await reads(driver, lambda view: one not in view.nodes)
-        human.patch(one, {"metadata": {"labels": {"pool": "gpu"}}})
+        human.patch(one, {"metadata": {"labels": {"pool": "alone"}}})
         await reads(driver, lambda view: one in view.nodes)
         assert (await driver.apply([wanted(one)])).now == {one: ours()}
 
