@@ -117,7 +117,7 @@ check-style: $(TORCH_READY)
 
 check-types: $(TORCH_READY) ## Run mypy over every package, test and script.
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
-	$(BIN)/mypy tests bench docs examples tools .ci/no_skips.py
+	$(BIN)/mypy tests bench docs examples monitoring tools .ci/no_skips.py
 
 check-pyright: $(TORCH_READY)
 	@command -v node >/dev/null || { echo "Installing Node.js for pyright ..."; \
@@ -140,11 +140,12 @@ format: $(READY) ## Format the code and apply the safe fixes.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write docs/configuration.md, docs/signals.md, docs/claims.md and the life cycles.
+reference: $(READY) ## Write docs/configuration.md, docs/signals.md, docs/claims.md, the life cycles and Grafana's boards.
 	$(BIN)/python docs/generate_reference.py
 	$(BIN)/python docs/generate_signals.py
 	$(BIN)/python docs/generate_lifecycles.py
 	$(BIN)/python tools/claims.py write
+	$(BIN)/python monitoring
 
 dist: $(READY) ## Build the wheel and the source archive into dist/.
 	@rm -rf dist

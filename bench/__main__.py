@@ -22,6 +22,7 @@ BENCHMARKS = {
     "journal-day": "journal.day",
     "journal-flips": "journal.flips",
     "kubernetes": "fleet.kubernetes",
+    "ledger": "journal.ledger",
     "liveness": "liveness.benchmark",
     "pair-test": "slow.pair_test",
     "records": "transport.records",

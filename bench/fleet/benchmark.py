@@ -39,6 +39,8 @@ _UNBOUNDED = Settings(
     mode=Mode.ENFORCE,
     isolation_budget_ratio=1.0,
     isolations_per_hour_ratio=1.0,
+    domain_isolation_budget_ratio=1.0,
+    domain_isolations_per_hour_ratio=1.0,
 )
 _PIECES = [
     *"\n\r\t\x00\"'\\`$();|&!<>*?[]{}=#%~^é\u2028 ",

@@ -106,7 +106,7 @@ class Fleet:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_PATIENCE_S):
             while len(self.withheld()) < count:  # noqa: ASYNC110  the core calls nobody back
-                await asyncio.sleep(0.002)
+                await asyncio.sleep(0.02)  # each look takes a millisecond
         return loop.time()
 
     async def _report(

@@ -3,7 +3,7 @@
 300 jobs of 8 to 64 nodes with a step every 2 s train on a fleet of 12,500 nodes. Their nodes' words
 of each step go through the controller's own intake, event loop, journal and core, on a disk, minute
 by minute of a made clock; connections and protobuf are left out.
-A day's bytes are those by which the file grows, with the ledgers' rows, times what is left of it.
+A day's bytes are those by which the file grows, with the history's rows, times what is left of it.
 """
 
 import argparse
@@ -109,10 +109,10 @@ class Training:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What a second of training costs, and one round of the ledgers' rows."""
+    """What a second of training costs, and one round of the history's rows."""
 
     bytes_per_s: float
-    ledger_bytes: int
+    history_bytes: int
     cores: float
 
 
@@ -145,11 +145,11 @@ class World:
         await self._train(seconds, intake, journal)
         grown, spent_s = self._size() - before, self.spent_s
         before = self._size()
-        await Housekeeping(runtime, journal, Retention(7, 90)).roll_up_ledgers()
-        ledgers = self._size() - before
+        await Housekeeping(runtime, journal, Retention(7, 90, 400)).write_history_whole()
+        history_bytes = self._size() - before
         history.close()
         await journal.stop()
-        return Measured(grown / seconds, ledgers, spent_s / seconds)
+        return Measured(grown / seconds, history_bytes, spent_s / seconds)
 
     async def _train(self, seconds: int, intake: Intake, journal: GroupCommit) -> None:
         for _ in range(seconds * _TICKS):
@@ -204,12 +204,12 @@ def rows(jobs: int, nodes: int, seconds: int) -> list[Row]:
         training = Training(told, random.Random(2))
         world = World(Path(folder) / "journal.sqlite", Core(state), training, now_ns)
         found = asyncio.run(world.run(_WARMUP_S, seconds))
-    day_mb = (found.bytes_per_s * _DAY_S + found.ledger_bytes * _DAY_S / _LEDGER_S) / 1e6
+    day_mb = (found.bytes_per_s * _DAY_S + found.history_bytes * _DAY_S / _LEDGER_S) / 1e6
     members = sum(len(one.members) for one in told)
     what = f"{jobs} jobs on {members} nodes, a step every {_STEP_S:g} s"
     return [
         row(f"journal of a day, {what}", [day_mb], "MB", target=_MOST_MB),
-        row("of these: ledgers", [found.ledger_bytes * 144 / 1e6], "MB"),
+        row("of these: history", [found.history_bytes * 144 / 1e6], "MB"),
         row("processor time", [found.cores], "cores", target=_MOST_CORE),
     ]
 

@@ -1,7 +1,8 @@
-"""Node lists as Slurm writes them, "gpu-[0001-0016],gpu-0020": what people type, as names."""
+"""Node lists as Slurm writes them, "gpu-[0001-0016],gpu-0020": as names, and names as one."""
 
 import math
 import re
+from collections.abc import Sequence
 
 from everstep_common.extras import install_line
 
@@ -71,3 +72,43 @@ def _range_size(text: str, one: str) -> int:
     # Twenty digits are too many already, and a number of a million digits takes minutes to read.
     first, last = (int(digits.lstrip("0")[:20] or 0) for digits in (found[1], found[2] or found[1]))
     return abs(last - first) + 1
+
+
+def fold(nodes: Sequence[str]) -> str:
+    """Return node names as Slurm folds them, in their order: "node-[1-4,9],login"."""
+    groups: list[tuple[str, list[str]]] = []
+    for name in nodes:
+        stem, number = _split(name)
+        if number and groups and groups[-1][0] == stem and groups[-1][1]:
+            groups[-1][1].append(number)
+        else:
+            groups.append((stem, [number] if number else []))
+    return ",".join(_folded(stem, numbers) for stem, numbers in groups)
+
+
+def _split(name: str) -> tuple[str, str]:
+    match = re.fullmatch(r"(.*?)(\d+)", name, re.ASCII)
+    # A bracket in a name would be one of the notation.
+    return (match[1], match[2]) if match and not set("[],") & set(name) else (name, "")
+
+
+def _folded(stem: str, numbers: Sequence[str]) -> str:
+    if len(numbers) < 2:
+        return stem + "".join(numbers)
+    runs: list[list[str]] = []
+    for number in numbers:
+        if runs and _follows(runs[-1][-1], number):
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    return f"{stem}[{','.join(map(_span, runs))}]"
+
+
+def _follows(before: str, number: str) -> bool:
+    padded = before[0] == "0" or number[0] == "0"
+    same_form = len(before) == len(number) or not padded
+    return same_form and int(number) == int(before) + 1
+
+
+def _span(run: Sequence[str]) -> str:
+    return run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}"

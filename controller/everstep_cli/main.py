@@ -22,6 +22,7 @@ from everstep_cli.commands import (
     nodes,
     operate,
     policy,
+    report,
     version,
     webhooks,
 )
@@ -55,6 +56,7 @@ def everstep() -> None:
       everstep why NAME                  why a node or job is in its state
       everstep snapshots JOB             what a job would go back to, and where that is
       everstep ettr JOB                  where the time of a job went
+      everstep report JOB                the same as a page to pass on
 
     Every command takes --json and --controller ADDRESS (or EVERSTEP_CONTROLLER), and ends with
     0 when it was done, 1 when the controller could not be asked or said no, 2 when the command line
@@ -63,7 +65,7 @@ def everstep() -> None:
 
 
 _GROUPS = (
-    *(demo, nodes, events, jobs, operate, policy, drivers, maintenance),
+    *(demo, nodes, events, jobs, report, operate, policy, drivers, maintenance),
     *(check, inject, webhooks, version, completion),
 )
 for _command in (command for group in _GROUPS for command in group.COMMANDS):

@@ -5,7 +5,14 @@ from types import MappingProxyType
 
 from everstep_common.judging.condition import Condition
 from everstep_controller.core.dispatch import controller
-from everstep_controller.core.nodes import agent_findings, health, quorum, stream_flaps
+from everstep_controller.core.nodes import (
+    agent_findings,
+    checks,
+    health,
+    quorum,
+    stream_flaps,
+    unanswered_orders,
+)
 from everstep_controller.core.planned import swaps
 from everstep_controller.core.recovery import pair_tests
 from everstep_controller.judging.judges import JUDGES
@@ -18,12 +25,12 @@ GROUPS: Mapping[str, tuple[Condition, ...]] = MappingProxyType(
             condition for judge in JUDGES for condition in judge.conditions
         ),
         "Nodes, by what happened on them": (
-            health.CHECK_FAILED,
+            checks.CHECK_FAILED,
             health.RANKS_DIE,
             swaps.SLOW_NODE,
             pair_tests.PAIR_TEST_SLOW,
             swaps.NODE_PRECURSOR,
-            health.ORDERS_UNANSWERED,
+            unanswered_orders.ORDERS_UNANSWERED,
             agent_findings.AGENT_GONE,
             agent_findings.AGENT_HUNG,
             agent_findings.PROBES_BLOCKED,

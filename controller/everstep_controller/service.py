@@ -148,7 +148,7 @@ class Controller:
         await parts.serving.server.stop(_STOP_S)
         targets.timers.stop()
         parts.fleet.intake.flush_all()
-        await parts.upkeep.housekeeping.roll_up_ledgers()
+        await parts.upkeep.housekeeping.write_history_whole()
         await parts.upkeep.housekeeping.snapshot()
         parts.base.history.close()
         await parts.base.journal.stop()

@@ -434,6 +434,8 @@ class SimulatedCluster:
                 (self.pods if action.driver == PODS else self.scheduler).call(action)
             case actions.ConfirmSilence() | actions.PingAgent() | actions.CallRoll():
                 self._ask(action)
+            case actions.RenewStream():
+                self.time.soon(0.001, 0.02, partial(self.fleet.renew_stream, action.node))
             case (
                 actions.RunCheck()
                 | actions.RunPairTest()

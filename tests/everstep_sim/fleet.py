@@ -8,6 +8,7 @@ from typing import Protocol
 from everstep_common import reports
 from everstep_common.judging.findings import Finding
 from everstep_common.reports import TcpAnswer
+from everstep_controller.api.fleet.agent_streams import RENEWED_S
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import Origin
@@ -290,6 +291,20 @@ class SimulatedFleet:
         if node is not None and node.connected:
             node.connected, node.lag.ended = False, node.streams
             self._connect_later(node)
+
+    def renew_stream(self, name: str) -> None:
+        """End a node's stream for a new Hello; that is no silence unless none comes."""
+        node = self.nodes.get(name)
+        if node is None or not node.connected:
+            return
+        stream = node.streams
+        self.end_stream(name)
+
+        def given_up() -> None:
+            if node.streams == stream:
+                self.post(events.NodeDisconnected(name))
+
+        self._time.after(RENEWED_S, given_up)
 
     def renew(self, node: SimulatedNode) -> None:
         """Have an agent say Hello anew to a controller that acts on nothing, and only listens."""

@@ -10,7 +10,7 @@ from everstep_controller.core.model.isolation import (
     IsolationResult,
     WantedIsolation,
 )
-from everstep_controller.core.nodes.isolation import changed_holds, is_own
+from everstep_controller.core.nodes.isolation_differences import changed_holds, is_own
 from everstep_sim.controller import SimulatedController
 from everstep_sim.timeline import VirtualTime
 

@@ -34,10 +34,11 @@ class AgentStream:
         term: int = 0,
         jobs: tuple[fleet_pb2.JobOnNode, ...] = (),
         boot_ns: int = 1,
+        findings: tuple[fleet_pb2.Finding, ...] = (),
         **other: str,
     ) -> fleet_pb2.Welcome:
         """Say Hello and return the Welcome."""
-        await self.send_hello(term, jobs, boot_ns=boot_ns, **other)
+        await self.send_hello(term, jobs, boot_ns=boot_ns, findings=findings, **other)
         return (await self.wait_for("welcome")).welcome
 
     async def send_hello(
@@ -48,6 +49,7 @@ class AgentStream:
         boot: str = "boot",
         boot_ns: int = 1,
         cluster_id: str = "",
+        findings: tuple[fleet_pb2.Finding, ...] = (),
     ) -> None:
         """Say Hello, of another agent than the first of this name if an outbox is given."""
         hello = fleet_pb2.Hello(
@@ -61,6 +63,7 @@ class AgentStream:
             liveness_address="127.0.0.1:2",
             host="127.0.0.1",
             jobs=jobs,
+            open_findings=findings,
         )
         await self.send(hello=hello)
 

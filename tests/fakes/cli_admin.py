@@ -13,7 +13,7 @@ from everstep_cli.client.grpc_admin import make_printable
 from everstep_cli.client.times import RequestedTime
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
-from fakes import cli_fleet, cli_snapshots
+from fakes import cli_fleet, cli_schedulers, cli_snapshots
 from fakes.cli_fleet import EVENTS, FINDING, INCIDENT, JOB, LEDGER, NOW_NS
 
 __all__ = ["EVENTS", "FINDING", "JOB", "LEDGER", "NOW_NS", "FakeAdmin"]
@@ -48,6 +48,15 @@ class FakeAdmin:
         # A window of its nodes has begun.
         self.maintained = False
         self.withheld_by_others = False
+        self.schedulers = [cli_schedulers.KUBERNETES, cli_schedulers.SLURM]
+        # Each node as these have it.
+        self.views: Sequence[admin_pb2.SchedulerView] = ()
+        self.drivers_paused = ""
+        self.waiting_nodes = 0
+        self.policies: list[admin_pb2.GetPolicyRequest] = []
+        self.outcomes: Sequence[admin_pb2.WhatIfLine] = cli_schedulers.OUTCOMES
+        # Since when there are records; 0: for all of the time that is asked for.
+        self.records_since_ns = 0
         self.trouble = trouble
 
     @contextmanager
@@ -102,13 +111,15 @@ class FakeAdmin:
             "CancelMaintenance": lambda order: self.cancel_maintenance(order.window),
             "ListMaintenance": lambda asked: self.maintenance(asked.all),
             "Release": lambda order: self.release(order.node, order.reason, order.accepted),
-            "Pause": lambda order: self.pause(order.subject, order.reason),
-            "Resume": lambda order: self.resume(order.subject),
+            "Pause": self.pause,
+            "Resume": self.resume,
             "Inject": lambda order: self.inject(
                 order.node, order.spec, order.duration_ns / 1e9, order.reason
             ),
             "ClearInjections": lambda order: self.clear_injections(order.node, order.injection),
             "ListInjections": lambda asked: self.injections(asked.node),
+            "ListDrivers": lambda _: self.drivers(),
+            "GetPolicy": self.policy,
         }
 
     def _streamed(self) -> dict[str, Callable[..., Iterator[Message]]]:
@@ -143,6 +154,7 @@ class FakeAdmin:
             nodes=known,
             refused_agents=[cli_fleet.REFUSED_AGENT],
             summary=None if self.older else self.summary,
+            drivers_paused=self.drivers_paused,
         )
 
     def node(self, name: str) -> admin_pb2.NodeDetail:
@@ -169,6 +181,7 @@ class FakeAdmin:
                     ],
                     notes=["NVIDIA driver library not found"],
                     findings=[FINDING] if name == FINDING.node else [],
+                    schedulers=self.views,
                     clock_uncertainty_ns=120_000,
                     kernel_messages=[
                         "2026-01-31 12:00:00 error: nvme0n1: I/O Cmd(0x2) [sector 8], timeout"
@@ -245,7 +258,7 @@ class FakeAdmin:
         return admin_pb2.ControllerDetail(
             version="0.1.0", term=3, mode="enforce", journal_events=812,
             started_ns=NOW_NS - 300_000_000_000, budgets="1 of 2 working nodes isolated",
-            cluster_id="c0ffee",
+            cluster_id="c0ffee", drivers_paused=self.drivers_paused,
         )  # fmt: skip
 
     def snapshots(self, job: str) -> admin_pb2.Snapshots:
@@ -335,13 +348,44 @@ class FakeAdmin:
             detail.summary.claims.add(owner="maintenance", reason="maintenance m-3")
         return detail
 
-    def pause(self, subject: str, reason: str) -> admin_pb2.AutomationReply:
-        self.told.append(("pause", subject, reason))
-        return admin_pb2.AutomationReply(paused=[subject or "fleet"])
+    def pause(self, order: admin_pb2.PauseRequest) -> admin_pb2.AutomationReply:
+        if order.drivers:
+            self.drivers_paused = f"ann: {order.reason}" if order.reason else "ann"
+            self.told.append(("pause drivers", order.reason))
+            return self._automation([])
+        self.told.append(("pause", order.subject, order.reason))
+        return self._automation([order.subject or "fleet"])
 
-    def resume(self, subject: str) -> admin_pb2.AutomationReply:
-        self.told.append(("resume", subject))
-        return admin_pb2.AutomationReply()
+    def resume(self, order: admin_pb2.ResumeRequest) -> admin_pb2.AutomationReply:
+        if order.drivers:
+            self.drivers_paused = ""
+            self.told.append(("resume drivers",))
+        else:
+            self.told.append(("resume", order.subject))
+        return self._automation([])
+
+    def _automation(self, paused: list[str]) -> admin_pb2.AutomationReply:
+        waiting = self.waiting_nodes
+        return admin_pb2.AutomationReply(
+            paused=paused, drivers_paused=self.drivers_paused, waiting_nodes=waiting
+        )
+
+    def drivers(self) -> admin_pb2.ListDriversReply:
+        self._fail()
+        paused_ns = NOW_NS - 3_600_000_000_000 if self.drivers_paused else 0
+        return admin_pb2.ListDriversReply(
+            drivers=self.schedulers, paused=self.drivers_paused, paused_ns=paused_ns
+        )
+
+    def policy(self, request: admin_pb2.GetPolicyRequest) -> admin_pb2.PolicyReply:
+        self._fail()
+        self.policies.append(request)
+        reply = admin_pb2.PolicyReply()
+        reply.CopyFrom(cli_schedulers.POLICY)
+        if request.what_if_ns:
+            reply.what_if.extend(self.outcomes)
+            reply.known_since_ns = self.records_since_ns
+        return reply
 
     def inject(self, node: str, spec: str, seconds: float, reason: str) -> admin_pb2.InjectionLine:
         self.told.append(("inject", node, spec, f"{seconds:g}", reason))

@@ -40,6 +40,7 @@ def _node(name: str) -> admin_pb2.NodeSummary:
 def nodes() -> list[admin_pb2.NodeSummary]:
     """Return five nodes, one lost, one in repair, and one that is doubtful."""
     found = [_node(f"node-{n}") for n in range(1, 6)]
+    found[0].groups.extend(["batch", "row-1"])
     found[1].state, found[1].connected = "lost", False
     found[1].reason = "node-1 and node-3 did not hear from it, and its stream is closed"
     found[1].claims.add(owner="automation", reason=found[1].reason, since_ns=NOW_NS - 9 * _SECOND)
@@ -135,7 +136,10 @@ _DAY_OF_FLEET = admin_pb2.FleetPeriod(
     failures=3,
 )
 FLEET_LEDGER = admin_pb2.FleetLedger(
-    periods=[_DAY_OF_FLEET], whole=_DAY_OF_FLEET, definitions=["ETTR_time = …", "ETTR_work = …"]
+    by="day",
+    periods=[_DAY_OF_FLEET],
+    whole=_DAY_OF_FLEET,
+    definitions=["ETTR_time = …", "ETTR_work = …"],
 )
 
 JOB = admin_pb2.JobDetail(

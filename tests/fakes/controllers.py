@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
+from typing import Self
 
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -82,11 +83,17 @@ async def _drivers_read(running: Controller) -> None:
 
 @dataclass
 class ControllerProcess:
-    """A controller in a process of its own."""
+    """A controller in a process of its own, which does not outlive a ``with`` about it."""
 
     process: "subprocess.Popen[str]"
     port: int
     metrics_port: int
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
     def kill(self) -> None:
         """End it as a power cut would."""

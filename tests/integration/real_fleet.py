@@ -63,6 +63,8 @@ class RealFleet:
     launcher_options: tuple[str, ...] = ()
     # By the name of the node, and "controller".
     places: Mapping[str, Place] = field(default_factory=dict)
+    # Where /metrics of a node or of the controller is, by its name; a free port without one.
+    metrics_ports: Mapping[str, int] = field(default_factory=dict)
     # Of the controller; without certificates ``at_port`` asks for a secret.
     address: str = ""
     at_port: bool = False
@@ -91,7 +93,8 @@ class RealFleet:
         """Start the controller, or one of its commands."""
         config, place = self.folder / "controller.toml", self._place("controller")
         config.write_text(
-            f'listen = "{self.address}"\nmetrics = "127.0.0.1:0"\nlog_style = "text"\n'
+            f'listen = "{self.address}"\nmetrics = "{self._metrics("controller")}"\n'
+            'log_style = "text"\n'
             f'journal = "{self.journal}"\n{self._secret_line}[core]\nmode = "enforce"\n'
             "startup_grace_s = 20.0\nrecover_listen_s = 6.0\n"
             + "".join(f"{line}\n" for line in self.core_lines)
@@ -120,7 +123,7 @@ class RealFleet:
             f"{self._secret_line}"
             f'host = "{place.host}"\nliveness_address = "{place.host}:0"\n'
             f'domain = "rack-{name}"\ndata_folder = "{folder}"\n'
-            'metrics_address = "127.0.0.1:0"\n'
+            f'metrics_address = "{self._metrics(name)}"\n'
             f'kernel_log = "{folder / "kernel.log"}"\nlog_style = "text"\n'
             f'[jobs]\nruntime_folder = "{folder / "run"}"\nbulk_port = 0\n'
             f'bulk_host = "{place.host}"\n'
@@ -294,6 +297,9 @@ class RealFleet:
         ends = [f"== {child.name}\n{_tail(child.log)}" for child in self.owned.children]
         return "\n".join([*ends, json.dumps(str(self.job()))])
 
+    def _metrics(self, name: str) -> str:
+        return f"127.0.0.1:{self.metrics_ports.get(name, 0)}"
+
     def _place(self, name: str) -> Place:
         return self.places.get(name, Place())
 
@@ -323,6 +329,7 @@ def running_fleet(
     core_lines: tuple[str, ...] = (),
     packages: Mapping[str, Sequence[Path]] | None = None,
     at_port: bool = False,
+    metrics_ports: Mapping[str, int] | None = None,
 ) -> Iterator[RealFleet]:
     """Yield a fleet whose controller and agents run.
 
@@ -344,6 +351,7 @@ def running_fleet(
             fleet.variables = variables or {}
             fleet.address, fleet.at_port = connection.address, at_port
             fleet.places, fleet.packages = places, packages or {}
+            fleet.metrics_ports = metrics_ports or {}
             fleet.start_controller()
             for name in nodes:
                 fleet.start_agent(name)

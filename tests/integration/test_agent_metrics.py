@@ -24,6 +24,7 @@ from everstep_agent.probes.links.infiniband import InfinibandProbe
 from everstep_agent.probes.links.network import NetworkProbe
 from everstep_agent.probes.machine.host import HostProbe
 from everstep_agent.probes.machine.storage import StorageProbe
+from everstep_agent.probes.own_cost import AgentCost
 from everstep_common.clock import Stamp
 from everstep_common.judging.book import BookEntry
 from everstep_common.judging.findings import Finding, Severity
@@ -52,6 +53,7 @@ def _sources(sysfs: Path) -> MetricSources:
         link_statistics=network.read_counters(),
         port_counters=infiniband.read_counters(),
         gpus=GpusReading(driver="570", gpus=(gpu,)),
+        own_cost=AgentCost(processes=2, cpu_s=1.5, private_bytes=1 << 24),
     )
     finding = Finding(component="c", condition="XidFatal", severity=Severity.FATAL, message="m")
     counts = AgentCounts(

@@ -93,3 +93,21 @@ def test_the_ettr_of_the_fleet_has_what_was_not_written_down_yet(
             assert "ETTR_time" in (await stage.everstep("ettr", "--by", "week")).drawn
 
     asyncio.run(scenario())
+
+
+def test_a_report_has_the_seconds_of_the_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with training(tmp_path, capsys) as stage:
+            path = tmp_path / "train.html"
+            answer = await stage.everstep("report", "train", "-o", str(path))
+            assert answer.code == 0
+            ledger = json.loads((await stage.everstep("ettr", "train", "--json")).out)
+            told = path.read_text(encoding="utf-8")
+            assert all(f"<td>{one['name']}</td>" in told for one in ledger["categories"])
+            unknown = await stage.everstep("report", "trian", "-o", str(path))
+            assert (unknown.code, "train" in unknown.err) == (2, True)
+            assert path.read_text(encoding="utf-8") == told
+
+    asyncio.run(scenario())

@@ -1,10 +1,12 @@
 """The command driver with a real program: what it is told, and everything it may do wrong."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
 import sys
+import tracemalloc
 from functools import partial
 from pathlib import Path
 
@@ -137,3 +139,17 @@ def _is_gone(pid: int) -> bool:
         return True
     # What nobody waits for stays as a zombie.
     return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+
+
+def test_what_one_wrote_that_wrote_too_much_is_not_kept() -> None:
+    endless = CommandDriver(["/bin/sh", "-c", "exec head -c 70000000 /dev/zero"])
+    gc.disable()
+    tracemalloc.start()
+    try:
+        with pytest.raises(DriverError, match="it wrote more than"):
+            asyncio.run(endless.read())
+        left, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        gc.enable()
+    assert left < 8 << 20

@@ -25,7 +25,7 @@ class Kept:
         self.journal = GroupCommit(lambda: SqliteJournal(path), self.runtime)
         self.journal.start(history.last()[0])
         self.runtime.begin(Journaling(self.journal.append, self.journal.write), lambda _: None, 0)
-        self.upkeep = Housekeeping(self.runtime, self.journal, Retention(7.0, 90.0))
+        self.upkeep = Housekeeping(self.runtime, self.journal, Retention(7.0, 90.0, 400.0))
         self._history = history
 
     async def stop(self) -> SqliteJournal:

@@ -176,13 +176,12 @@ def test_a_controller_that_is_killed_during_a_call_asks_for_nothing_twice(tmp_pa
             await isolate(port, "node-2")
             await eventually(lambda: "node-2" in site.holds())
 
-    running = start_controller(tmp_path, tables=tables)
-    asyncio.run(first(running.port))
-    running.kill()
+    with start_controller(tmp_path, tables=tables) as running:
+        asyncio.run(first(running.port))
     site.hold("node-3")
-    running = start_controller(tmp_path, tables=tables)
-    asyncio.run(second(running.port))
-    assert running.terminate() == 0
+    with start_controller(tmp_path, tables=tables) as running:
+        asyncio.run(second(running.port))
+        assert running.terminate() == 0
     asked = [list(cast("dict[str, object]", call["wanted"])) for call in site.calls("apply")]
     assert asked == [["node-1"], ["node-2"]]
     assert {node: hold["ours"] for node, hold in site.holds().items()} == {
@@ -266,12 +265,10 @@ def test_groups_pauses_and_readings_are_what_operators_see_of_them(tmp_path: Pat
             await admin.Resume(admin_pb2.ResumeRequest(drivers=True, operator="ann"))
             await eventually(lambda: site.holds() == {})
 
-    running = start_controller(tmp_path, tables=tables)
-    asyncio.run(before(running.port))
-    assert running.terminate() == 0
-    running = start_controller(tmp_path, tables=tables)
-    asyncio.run(after(running.port))
-    assert running.terminate() == 0
+    for scenario in (before, after):
+        with start_controller(tmp_path, tables=tables) as running:
+            asyncio.run(scenario(running.port))
+            assert running.terminate() == 0
     told = {
         node for call in site.calls("apply") for node in cast("dict[str, object]", call["wanted"])
     }

@@ -58,14 +58,14 @@ def journaled(folder: Path) -> list[int]:
 
 
 def test_a_kill_in_the_middle_of_a_stream_loses_and_repeats_no_record(tmp_path: Path) -> None:
-    with reserved_port() as port:
-        running = start_controller(tmp_path, port)
+    with reserved_port() as port, contextlib.ExitStack() as ends:
+        running = ends.enter_context(start_controller(tmp_path, port))
         reached = 0
         for goal in (RECORDS // 4, RECORDS // 2):
             _, reached = asyncio.run(stream_until(port, reached + 1, goal))
             running.kill()
             assert set(range(1, reached + 1)) <= set(journaled(tmp_path))
-            running = start_controller(tmp_path, port)
+            running = ends.enter_context(start_controller(tmp_path, port))
         known, _ = asyncio.run(stream_until(port, reached + 1, RECORDS))
         assert known >= reached
         assert running.terminate() == 0
@@ -74,32 +74,30 @@ def test_a_kill_in_the_middle_of_a_stream_loses_and_repeats_no_record(tmp_path: 
 
 
 def test_metrics_are_served_and_a_stop_is_clean(tmp_path: Path) -> None:
-    running = start_controller(tmp_path)
-    address = f"http://127.0.0.1:{running.metrics_port}/metrics"
-    with urllib.request.urlopen(address, timeout=30) as answer:
-        text = answer.read().decode()
-    assert "everstep_controller_term 1.0" in text
-    assert running.terminate() == 0
+    with start_controller(tmp_path) as running:
+        address = f"http://127.0.0.1:{running.metrics_port}/metrics"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            text = answer.read().decode()
+        assert "everstep_controller_term 1.0" in text
+        assert running.terminate() == 0
 
 
 def test_a_controller_in_the_background_of_a_script_hears_no_ctrl_c(tmp_path: Path) -> None:
-    with ignoring(signal.SIGINT):
-        running = start_controller(tmp_path)
-    assert ignored(running.process.pid) == {signal.SIGINT}
-    assert running.terminate() == 0
+    with ignoring(signal.SIGINT), start_controller(tmp_path) as running:
+        assert ignored(running.process.pid) == {signal.SIGINT}
+        assert running.terminate() == 0
 
 
 def test_a_second_controller_on_the_same_journal_is_refused(tmp_path: Path) -> None:
-    running = start_controller(tmp_path)
-    second = subprocess.run(
-        controller_command("--config", str(tmp_path / "controller.toml")),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
-    running.terminate()
+    with start_controller(tmp_path):
+        second = subprocess.run(
+            controller_command("--config", str(tmp_path / "controller.toml")),
+            env=environment(),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
     assert second.returncode == 1
     assert "another controller" in second.stderr
 
@@ -134,17 +132,16 @@ def back_up(folder: Path, copy: Path) -> "subprocess.CompletedProcess[str]":
 
 
 def test_a_backup_of_a_running_journal_takes_nothing_from_it(tmp_path: Path) -> None:
-    running = start_controller(tmp_path)
-    asyncio.run(stream_until(running.port, 1, 10))
     copy = tmp_path / "copy.sqlite"
-    told = back_up(tmp_path, copy)
-    assert told.returncode == 0, told.stderr
-    assert "read again and whole" in told.stdout
-    assert (tmp_path / "copy.sqlite.cluster").read_text() == (
-        tmp_path / "controller.cluster"
-    ).read_text()
-    _, reached = asyncio.run(stream_until(running.port, 11, 100))
-    running.kill()
+    with start_controller(tmp_path) as running:
+        asyncio.run(stream_until(running.port, 1, 10))
+        told = back_up(tmp_path, copy)
+        assert told.returncode == 0, told.stderr
+        assert "read again and whole" in told.stdout
+        assert (tmp_path / "copy.sqlite.cluster").read_text() == (
+            tmp_path / "controller.cluster"
+        ).read_text()
+        _, reached = asyncio.run(stream_until(running.port, 11, 100))
     assert set(range(1, reached + 1)) <= set(journaled(tmp_path))
     assert sorted(one.name for one in tmp_path.glob("copy*")) == [
         "copy.sqlite",
@@ -171,9 +168,8 @@ def test_a_copy_beside_the_log_of_the_journal_before_is_named_and_left_as_it_is(
 ) -> None:
     assert start_controller(tmp_path).terminate() == 0
     assert back_up(tmp_path, tmp_path / "copy.sqlite").returncode == 0
-    running = start_controller(tmp_path)
-    asyncio.run(stream_until(running.port, 1, 10))
-    running.kill()
+    with start_controller(tmp_path) as running:
+        asyncio.run(stream_until(running.port, 1, 10))
     journal = tmp_path / "journal.sqlite"
     log = journal.with_name("journal.sqlite-wal")
     assert log.stat().st_size
@@ -286,8 +282,8 @@ def test_replay_of_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
 
 def test_following_the_events_goes_on_over_a_kill_of_the_controller(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "everstep_cli.main", "events", "--follow", "--json"]
-    with reserved_port() as port:
-        running = start_controller(tmp_path, port)
+    with reserved_port() as port, contextlib.ExitStack() as ends:
+        running = ends.enter_context(start_controller(tmp_path, port))
         with subprocess.Popen(
             [*command, "--controller", f"127.0.0.1:{port}", "--secret-file", str(SECRET_FILE)],
             env=environment(),
@@ -300,7 +296,7 @@ def test_following_the_events_goes_on_over_a_kill_of_the_controller(tmp_path: Pa
             seen = [json.loads(follower.stdout.readline())]
             running.kill()
             assert "the controller is away" in follower.stderr.readline()
-            running = start_controller(tmp_path, port)
+            running = ends.enter_context(start_controller(tmp_path, port))
             seen.append(json.loads(follower.stdout.readline()))
             assert follower.stderr.readline() == "the controller is back\n"
             follower.terminate()

@@ -24,12 +24,10 @@ def test_the_service_manager_hears_that_it_is_ready_turns_and_stops(folder: Path
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(folder / "notify"))
         manager.settimeout(20)
-        running = start_controller(
-            folder, NOTIFY_SOCKET=str(folder / "notify"), WATCHDOG_USEC="100000"
-        )
-        said = [manager.recv(4096).decode() for _ in range(4)]
-        assert said == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]
-        with ThreadPoolExecutor(1) as pool:
+        asked = {"NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "100000"}
+        with start_controller(folder, **asked) as running, ThreadPoolExecutor(1) as pool:
+            said = [manager.recv(4096).decode() for _ in range(4)]
+            assert said == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]
             # Read meanwhile: the kernel keeps ten datagrams, and what finds no room is lost.
             code = pool.submit(running.terminate)
             rest: list[str] = []
@@ -43,8 +41,8 @@ def test_one_without_a_watchdog_is_not_asked_for_signs_of_life(folder: Path) -> 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(folder / "notify"))
         manager.settimeout(20)
-        running = start_controller(folder, NOTIFY_SOCKET=str(folder / "notify"))
-        assert running.terminate() == 0
+        with start_controller(folder, NOTIFY_SOCKET=str(folder / "notify")) as running:
+            assert running.terminate() == 0
         assert [manager.recv(4096) for _ in range(2)] == [b"READY=1", b"STOPPING=1"]
 
 

@@ -96,10 +96,9 @@ def test_an_older_controller_acknowledges_a_kind_of_record_that_it_does_not_know
 ) -> None:
     older = older_packages(tmp_path / "older")
     paths = os.pathsep.join([*map(str, older), *filter(None, sys.path)])
-    running = start_controller(tmp_path, trust="", PYTHONPATH=paths)
 
-    async def scenario() -> None:
-        async with agent_stream(running.port, "node-1") as agent:
+    async def scenario(port: int) -> None:
+        async with agent_stream(port, "node-1") as agent:
             await agent.healthy()
             rejected = fleet_pb2.OrderRejected(kind="vault", error="of tomorrow", count=1)
             await agent.record(2, order_rejected=rejected)
@@ -107,7 +106,5 @@ def test_an_older_controller_acknowledges_a_kind_of_record_that_it_does_not_know
             await agent.finding(4)
             await agent.acknowledged(4)
 
-    try:
-        asyncio.run(scenario())
-    finally:
-        running.terminate()
+    with start_controller(tmp_path, trust="", PYTHONPATH=paths) as running:
+        asyncio.run(scenario(running.port))

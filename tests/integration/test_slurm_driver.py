@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from everstep_common.credential_file import CredentialFile
-from everstep_controller.core.model.isolation import WantedIsolation
+from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers
 from everstep_controller.drivers.port import DriverError, IsolationDriver
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
@@ -34,6 +34,8 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "bin"
         self.folder.mkdir()
+        # Holds that the core knows.
+        self.remembered: dict[str, Hold] = {}
         self.asked = folder / "asked"
         self.program("sinfo", _SINFO + 'node n1 idle none; node n2 idle+drain "ann: fan"')
         self.program("scontrol", _ALLOWED)
@@ -51,7 +53,7 @@ class Site:
         """Return the driver, as a controller makes it."""
         slurm = SlurmDriverConfig(enabled=True, bin_folder=self.folder, jwt_file=jwt_file)
         config = DriversConfig(call_timeout_s=call_timeout_s, slurm=slurm)
-        return configured_drivers(config, lambda _: {})["slurm"]
+        return configured_drivers(config, lambda _: self.remembered)["slurm"]
 
 
 def failure(driver: IsolationDriver) -> str:
@@ -168,6 +170,32 @@ def test_a_node_that_slurm_does_not_have_is_none_of_its(site: Site) -> None:
     applied = asyncio.run(site.driver().apply(wanted))
     assert set(applied.unmanaged) == {"n9", "ALL", "n[1-2]", "a b"}
     assert "ALL" not in site.asked.read_text()
+
+
+def test_a_held_node_that_sinfo_does_not_list_is_held_still(site: Site) -> None:
+    site.remembered = {name: Hold("ann: cables", ours=False) for name in ("n2", "n8", "n9", "ALL")}
+    line = "NodeName=n9 Arch=x86_64 State=IDLE+DRAIN ThreadsPerCore=1 Reason=ann: cables [ann@1]"
+    case = f'case "$*" in *show*) echo "{line}"; echo "Node n8 not found"; exit 1;; esac'
+    site.program("scontrol", f"{case}\n{_ALLOWED}")
+    view = asyncio.run(site.driver().read())
+    assert {name: hold.reason for name, hold in view.holds.items()} == {
+        "n2": "ann: fan",
+        "n9": "ann: cables",
+    }
+    assert "show nodes n8,n9\n" in site.asked.read_text()
+
+
+def test_an_answer_without_any_node_frees_none(site: Site) -> None:
+    site.program("sinfo", "exit 0")
+    said = "sinfo lists no node at all; type 'sinfo -N' where the controller runs"
+    assert failure(site.driver()) == said
+
+
+def test_a_node_is_none_of_slurms_only_where_scontrol_says_so(site: Site) -> None:
+    away = "slurm_load_node error: Unable to contact slurm controller (connect failure)"
+    site.program("scontrol", f"echo '{away}' >&2; exit 1")
+    with pytest.raises(DriverError, match="slurmctld does not answer"):
+        asyncio.run(site.driver().apply([WantedIsolation("n9", ("operator",), "x")]))
 
 
 def test_it_asks_for_nothing_that_is_so_or_is_withheld_by_others(site: Site) -> None:

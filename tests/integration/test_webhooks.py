@@ -183,14 +183,11 @@ def test_a_kill_in_the_middle_loses_nothing_and_what_comes_twice_has_the_same_id
             await until(lambda: len(server.requests) >= goal)
 
     for number in range(3):
-        running = start_controller(tmp_path, tables=tables)
-        try:
+        with start_controller(tmp_path, tables=tables) as running:
             asyncio.run(play(running.port, f"node-{number}", len(server.requests) + 2))
             if number == 2:
                 server.wait_until(lambda one: any(e["subject"] == "node-2" for e in one.decisions))
                 assert running.terminate() == 0
-        finally:
-            running.kill()
     kept = CursorFile(tmp_path / "journal.webhooks" / "pager.json").read()
     assert kept is not None
     bodies: dict[str, set[bytes]] = {}

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from real.booted_box import REPOSITORY, Box, enable
@@ -37,6 +37,32 @@ def install_daemons(box: Box, daemons: Sequence[str], drop_ins: Sequence[str] = 
     for daemon in daemons:
         shutil.copy(shipped / f"{daemon}.toml", root / "etc/everstep")
     enable(box, [])
+
+
+def install_agents(box: Box, units: Mapping[str, str]) -> None:
+    """Install an agent for each name, by the name of its unit: all in one container.
+
+    Each has the shipped unit and settings, with its name and with folders and ports of its own.
+    """
+    shipped = (REPOSITORY / "systemd/everstep-agent.service").read_text()
+    for number, (name, unit) in enumerate(units.items()):
+        (box.root / f"etc/everstep/{unit}.toml").write_text(_settings(name, unit, number))
+        text = shipped.replace("/agent.toml", f"/{unit}.toml")
+        for key in ("RuntimeDirectory", "StateDirectory"):
+            text = text.replace(f"{key}=everstep-agent", f"{key}={unit}")
+        box.install(f"{unit}.service", text)
+    enable(box, [])
+
+
+def _settings(name: str, unit: str, number: int) -> str:
+    shipped = (REPOSITORY / "systemd/agent.toml").read_text()
+    top = (
+        f'node = "{name}"\nhost = "127.0.0.1"\ndomain = "rack-{name}"\n'
+        f'liveness_address = "127.0.0.1:{7437 + number}"\n'
+        f'metrics_address = "127.0.0.1:{7535 + number}"\n'
+    )
+    moved = shipped.replace("everstep-agent", unit)
+    return top + moved.replace("[jobs]\n", f"[jobs]\nbulk_port = {7638 + number}\n")
 
 
 def _environment(box: Box) -> None:

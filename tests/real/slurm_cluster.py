@@ -142,6 +142,17 @@ class SlurmCluster:
         """Start slurmctld with the state that was saved."""
         self._start("slurmctld", "slurmctld", "-D")
 
+    def start_standby(self, host: str) -> None:
+        """Start a slurmctld on a second machine, which waits until the first one is lost."""
+        named = f'hostname {host} && exec "$@"'
+        self._start(host, "unshare", "--uts", "sh", "-c", named, "sh", "slurmctld", "-D")
+
+    def lose_controller(self) -> None:
+        """Kill slurmctld, as when its machine loses its power."""
+        slurmctld = self.daemons.pop("slurmctld").process
+        slurmctld.kill()
+        slurmctld.wait(20)
+
     def start_node(self, node: str) -> None:
         """Start the slurmd of a node that was lost."""
         self._start(node, "slurmd", "-D", "-N", node)

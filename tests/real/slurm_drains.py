@@ -1,12 +1,13 @@
 """A Slurm cluster for tests of drains: what people type there, and the driver of a controller."""
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from everstep_cli.demo.processes import OwnedProcesses
+from everstep_controller.core.model.isolation import Hold
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers
 from everstep_controller.drivers.port import IsolationDriver
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
@@ -29,13 +30,16 @@ class Drains:
         return self.slurm.folder / "slurm.conf"
 
     def driver(
-        self, settings: SlurmDriverConfig | None = None, launching: Sequence[str] = ()
+        self,
+        settings: SlurmDriverConfig | None = None,
+        launching: Sequence[str] = (),
+        remembered: Mapping[str, Hold] | None = None,
     ) -> IsolationDriver:
-        """Return the driver of a controller with these settings."""
+        """Return the driver of a controller with these settings; ``remembered``: known holds."""
         slurm = replace(settings or SlurmDriverConfig(), enabled=True, conf_file=self.conf)
         return configured_drivers(
             DriversConfig(slurm=slurm, call_timeout_s=60.0),
-            lambda _: {},
+            lambda _: remembered or {},
             cluster_id=lambda: CLUSTER_ID,
             launching=lambda: frozenset(launching),
         )["slurm"]

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from fakes.waits import wait_until
-from real.booted_box import NEEDS, REPOSITORY, Box, booted, can_boot
-from real.booted_fleet import PYTHON, install_fleet
+from real.booted_box import NEEDS, Box, booted, can_boot
+from real.booted_fleet import PYTHON, install_agents, install_daemons
 from real.sandbox import denies_containers
 
 pytestmark = [
@@ -46,43 +46,20 @@ _RESTARTS = {
 _TIMES = [3, pytest.param(20, marks=[pytest.mark.long, pytest.mark.timeout(3000)])]
 
 
-def _settings(name: str, number: int) -> str:
-    """Return the shipped settings of an agent, with a name and with ports of its own."""
-    shipped = (REPOSITORY / "systemd/agent.toml").read_text()
-    top = (
-        f'node = "{name}"\nhost = "127.0.0.1"\ndomain = "rack-{name}"\n'
-        f'liveness_address = "127.0.0.1:{7437 + number}"\n'
-        f'metrics_address = "127.0.0.1:{7535 + number}"\n'
-    )
-    moved = shipped.replace("everstep-agent", _NODES[name])
-    return top + moved.replace("[jobs]\n", f"[jobs]\nbulk_port = {7638 + number}\n")
-
-
 @pytest.fixture(scope="module")
 def box(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Box]:
     with booted(tmp_path_factory.mktemp("restarts"), "everstep-restarts") as started:
         try:
-            install_fleet(started)
-            _install_agents(started)
+            install_daemons(started, ("agent", "controller"))
+            install_agents(started, _NODES)
+            _start(started)
             _launch(started)
             yield started
         finally:
             print(started.run("journalctl", "--no-pager", "--lines=300", check=False))
 
 
-def _install_agents(box: Box) -> None:
-    """Install both agents from the shipped unit and settings, and start everything anew."""
-    # The agent that was started has connected by the name of this machine.
-    box.run("systemctl", "stop", "everstep-controller", "everstep-agent")
-    box.run("sh", "-c", "rm -rf /var/lib/everstep-controller/* /var/lib/everstep-agent/*")
-    shipped = (REPOSITORY / "systemd/everstep-agent.service").read_text()
-    for number, (name, unit) in enumerate(_NODES.items()):
-        (box.root / f"etc/everstep/{unit}.toml").write_text(_settings(name, number))
-        text = shipped.replace("/agent.toml", f"/{unit}.toml")
-        for key in ("RuntimeDirectory", "StateDirectory"):
-            text = text.replace(f"{key}=everstep-agent", f"{key}={unit}")
-        box.install(f"{unit}.service", text)
-    box.run("systemctl", "daemon-reload")
+def _start(box: Box) -> None:
     units = ("everstep-controller", *_NODES.values())
     box.run("systemctl", "start", "--no-block", *units)
     for unit in units:

@@ -72,18 +72,8 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
-@contextmanager
-def started(folder: Path, port: int = 0, **options: str) -> Iterator[ControllerProcess]:
-    """Run a controller."""
-    running = start_controller(folder, port, **options)
-    try:
-        yield running
-    finally:
-        running.kill()
-
-
 def test_nobody_can_be_an_agent_or_an_operator_over_loopback(folder: Path) -> None:
-    with started(folder) as running:
+    with start_controller(folder) as running:
         address = f"127.0.0.1:{running.port}"
         for secret in ((), ("0" * 64,)):
             ends = asked(address, *secret)
@@ -99,7 +89,7 @@ def test_nobody_can_be_an_agent_or_an_operator_over_loopback(folder: Path) -> No
 
 
 def test_the_secret_is_read_by_nobody_and_is_in_no_metric(folder: Path) -> None:
-    with started(folder) as running:
+    with start_controller(folder) as running:
         tried = run(NOBODY, "-c", f"open({str(SECRET_FILE)!r}).read()")
         assert "PermissionError" in tried.stderr
         for path in (folder / "journal.sqlite", SECRET_FILE):
@@ -169,7 +159,7 @@ def test_the_controller_is_found_again_once_the_false_one_is_gone(folder: Path) 
         with agent(folder, keys) as log:
             with _false_controller(port):
                 wait_until(lambda: "belongs to nobody" in log.read_text())
-            with started(folder, port) as running:
+            with start_controller(folder, port) as running:
                 wait_until(lambda: _metric(running, "everstep_controller_streams") == 1)
 
 
@@ -198,7 +188,7 @@ def test_a_secret_that_others_may_read_is_used_by_neither_side(folder: Path) -> 
     open_secret.chmod(0o644)
     line = f'secret_file = "{open_secret}"\n'
     assert "has the mode 0644" in _refused_start(folder, "127.0.0.1:0", line)
-    with started(folder) as running:
+    with start_controller(folder) as running:
         there = ("--controller", f"127.0.0.1:{running.port}", "--secret-file", str(open_secret))
         refused = everstep(User(0, 0), "nodes", *there)
         assert refused.returncode == 1

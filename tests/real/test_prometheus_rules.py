@@ -2,11 +2,12 @@
 
 import json
 import shutil
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
+
+from real.promtool import promtool
 
 pytestmark = [
     pytest.mark.real,
@@ -14,7 +15,7 @@ pytestmark = [
         shutil.which("promtool") is None, reason="Prometheus is not installed (apt: prometheus)"
     ),
 ]
-RULES = Path(__file__).parents[2] / "systemd" / "prometheus-rules.yml"
+RULES = Path(__file__).parents[2] / "monitoring" / "prometheus" / "alerts.yml"
 # Two hours, a sample in each minute. The job "bad" has every trouble, "good" has none, "waiting"
 # does not run, and "slow" was slow once.
 SERIES = {
@@ -39,6 +40,17 @@ SERIES = {
     'everstep_job_state{job="starved",state="waiting_capacity"}': "1x120",
     'everstep_job_state{job="restarting",state="waiting_state"}': "0x118 1x2",
     'everstep_job_failed{job="failed"}': "_x110 1x10",
+    'everstep_webhook_failing{webhook="pager"}': "0x110 1x10",
+    'everstep_webhook_failing{webhook="chat"}': "0x117 1x3",
+    'everstep_driver_lag_seconds{driver="slurm"}': "0x100 60+60x20",
+    'everstep_driver_lag_seconds{driver="kubernetes"}': "0x117 30+60x2",
+    "everstep_drivers_paused": "0x120",
+    'everstep_driver_reading_age_seconds{driver="slurm"}': "0+60x120",
+    'everstep_driver_reading_age_seconds{driver="kubernetes"}': "30x120",
+    'everstep_job_time_seconds{job="bad",category="productive"}': "0+60x120",
+    'everstep_job_time_seconds{job="bad",category="unknown"}': "0x100 9x20",
+    'everstep_job_time_seconds{job="good",category="productive"}': "0+60x120",
+    'everstep_job_time_seconds{job="good",category="unknown"}': "1x120",
     # One lost node, one that was isolated, one without an agent for long and two for a reason or a
     # moment; the rest is well.
     'everstep_node_state{node="dead",state="lost"}': "1x120",
@@ -72,6 +84,7 @@ OF_CONTROLLER = {
     "EverstepSomeAgentsCutOff": "few",
 }
 _SEVERITY = {"EverstepSomeAgentsCutOff": "warning"}
+_ANNOTATIONS = ("annotations:", "summary:", "runbook_url:")
 FIRING = {
     "EverstepRecoverableStepTooOld": {"job": "bad"},
     # One that is about the state itself has its label.
@@ -83,6 +96,10 @@ FIRING = {
     "EverstepNodeLost": {"node": "dead", "state": "lost"},
     "EverstepNodeIsolated": {"node": "sick", "owner": "automation"},
     "EverstepAgentDown": {"node": "silent"},
+    "EverstepWebhookFails": {"webhook": "pager"},
+    "EverstepDriverBehind": {"driver": "slurm"},
+    "EverstepDriverUnread": {"driver": "slurm"},
+    "EverstepTimeUnknown": {"job": "bad"},
     "EverstepJobFailed": {"job": "failed"},
     "EverstepJobStalled": {"job": "hung", "state": "stalled"},
     "EverstepJobWaits": {"job": "starved", "state": "waiting_capacity"},
@@ -90,7 +107,7 @@ FIRING = {
 
 
 def test_promtool_takes_the_rules() -> None:
-    said = _promtool("check", "rules", str(RULES))
+    said = promtool("check", "rules", str(RULES))
     assert said == (0, f"{len(FIRING) + len(OF_CONTROLLER)} rules found")
 
 
@@ -173,17 +190,15 @@ def _fires(
     # JSON is YAML.
     test = folder / "test.yml"
     test.write_text(json.dumps({"rule_files": [str(rules)], "tests": [case]}))
-    return _promtool("test", "rules", str(test))
+    return promtool("test", "rules", str(test))
 
 
 def _without_annotations(text: str) -> str:
     lines = text.splitlines(keepends=True)
-    return "".join(one for one in lines if not one.lstrip().startswith(("annotations:", "summary")))
+    return "".join(one for one in lines if not one.lstrip().startswith(_ANNOTATIONS))
 
 
-def _promtool(*arguments: str) -> tuple[int, str]:
-    done = subprocess.run(
-        ["promtool", *arguments], capture_output=True, text=True, timeout=60, check=False
-    )
-    said = done.stdout + done.stderr
-    return done.returncode, (said.partition("SUCCESS: ")[2] or said).strip()
+def test_nothing_is_told_of_schedulers_while_an_operator_has_paused_them(tmp_path: Path) -> None:
+    paused = {**SERIES, "everstep_drivers_paused": "0x50 1x70"}
+    code, said = _fires(tmp_path, "EverstepDriverBehind", paused, [])
+    assert code == 0, said

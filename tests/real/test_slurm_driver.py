@@ -118,7 +118,10 @@ def test_a_node_of_no_partition_is_drained_and_one_that_is_not_there_is_none_of_
     assert applied.now["apart"] == Hold(drain_reason(_wanted("apart"), CLUSTER_ID), ours=True)
     assert set(applied.unmanaged) == {"elsewhere", "ALL"}
     assert all(drains.node(name)[0] == "idle" for name in _NODES)
+    held = {"apart": Hold(drain_reason(_wanted("apart"), CLUSTER_ID), ours=True)}
+    assert asyncio.run(drains.driver(remembered=held).read()).holds == held
     assert _apply(drains, WantedIsolation("apart")).now == {"apart": None}
+    assert asyncio.run(drains.driver(remembered=held).read()).holds == {}
 
 
 def test_a_note_tells_programs_of_the_claim_and_leaves_that_of_others(drains: Drains) -> None:
@@ -186,11 +189,12 @@ def test_a_user_without_rights_is_told_what_to_type(drains: Drains) -> None:
     assert "node1" in printed()
 
 
-_APPLY = """\
+# Prints whether nodes were drained, or why nothing may be.
+DRAIN = """\
 import asyncio, sys
 from pathlib import Path
 from everstep_controller.core.model.isolation import WantedIsolation
-from everstep_controller.drivers.port import DriverContext
+from everstep_controller.drivers.port import DriverContext, DriverError
 from everstep_controller.drivers.slurm.config import SlurmDriverConfig
 
 async def main():
@@ -200,7 +204,10 @@ async def main():
     wanted = [WantedIsolation(name, ("operator",), f"operator: {name}") for name in sys.argv[2:]]
     print((await driver.apply(wanted)).now.keys() == set(sys.argv[2:]))
 
-asyncio.run(main())
+try:
+    asyncio.run(main())
+except DriverError as error:
+    print(error)
 """
 
 
@@ -210,7 +217,7 @@ def test_slurms_programs_need_no_call_that_the_shipped_unit_forbids(drains: Drai
     filtered = [sys.executable, unit_filter.__file__, ",".join(map(str, numbers))]
     names = _NODES[:3]
     done = subprocess.run(
-        [*filtered, sys.executable, "-c", _APPLY, str(drains.conf), *names],
+        [*filtered, sys.executable, "-c", DRAIN, str(drains.conf), *names],
         env={"PYTHONPATH": ":".join(filter(None, sys.path)), **drains.slurm.environ},
         capture_output=True,
         text=True,

@@ -8,7 +8,7 @@ import pytest
 
 from everstep_controller.core.model.groups import Group
 from everstep_controller.core.nodes.driver_pause import DriversPaused, DriversResumed
-from everstep_controller.core.nodes.isolation import wanted_isolation
+from everstep_controller.core.nodes.isolation_differences import wanted_isolation
 from everstep_sim.cluster import Shape, SimulatedCluster
 from everstep_sim.scheduler import DRIVER, PODS, SimulatedScheduler
 from simulation.invariants import Invariants

@@ -8,7 +8,7 @@ import pytest
 from everstep_controller.core import actions
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.job import JobState
-from everstep_controller.core.nodes.isolation import wanted_isolation
+from everstep_controller.core.nodes.isolation_differences import wanted_isolation
 from everstep_sim.cluster import Shape, SimulatedCluster
 from simulation.invariants import Invariants
 from simulation.test_schedules import END_S, FAULTS_S, STEPS, schedule

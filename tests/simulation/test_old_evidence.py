@@ -4,6 +4,7 @@ NVSentinel #1280: a cold start replayed stale events, and rebooted nodes for fau
 """
 
 import random
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,6 +14,7 @@ import pytest
 from everstep_controller.core import actions, events
 from everstep_controller.core.model.node import AUTOMATION, NodeState
 from everstep_sim.cluster import SHIPPED, Shape, SimulatedCluster
+from everstep_sim.faults import Faults
 from simulation.seeds import seeds
 
 # More than core.evidence_max_age_s, 600 s, after the last of it.
@@ -27,6 +29,8 @@ class _Watch:
         self.claimed: set[str] = set()
         self.suspected: set[str] = set()
         self.lines: list[str] = []
+        # How often each node's agent was asked for a new Hello.
+        self.renewed = Counter[str]()
 
     def follow(self, cluster: SimulatedCluster) -> None:
         """Keep what people are told from now on."""
@@ -34,6 +38,7 @@ class _Watch:
 
         def followed(event: events.Event, done: Sequence[actions.Action]) -> None:
             self.lines += [one.message for one in done if isinstance(one, actions.Announce)]
+            self.renewed.update(one.node for one in done if isinstance(one, actions.RenewStream))
             before(event, done)
 
         cluster.controller.followed = followed
@@ -105,3 +110,38 @@ def test_a_node_that_was_cut_off_for_hours_is_judged_by_what_it_finds_when_it_is
     cluster.time.run(_AWAY_S + 100, lambda: False)
     assert "n7" not in watch.claimed
     assert cluster.controller.core.state.nodes["n7"].usable
+
+
+def _play_late_stream(seed: int, over_s: float) -> tuple[SimulatedCluster, _Watch]:
+    """Have a node find a fault, and its word come eleven minutes late on a stream that stays open.
+
+    ``over_s``: when the fault is over, after it was found; beyond the end it stays.
+    """
+    watch, rng = _Watch(), random.Random(seed)
+    cluster = SimulatedCluster(seed, _SHAPE, watch)
+    watch.follow(cluster)
+    faults, late_s = Faults(cluster), 660.0 + rng.uniform(0, 60)
+    cluster.time.after(40, partial(faults.delay_message, "n5", late_s))
+    at_s = 40 + rng.uniform(0.5, 20)
+    cluster.time.after(at_s, partial(cluster.fatal_finding, "n5"))
+    cluster.time.after(at_s + over_s, partial(cluster.finding_over, "n5"))
+    cluster.run(1)
+    cluster.time.run(40 + late_s + 120, lambda: False)
+    return cluster, watch
+
+
+@pytest.mark.parametrize("seed", seeds(2, 30))
+def test_what_comes_late_on_an_open_stream_is_asked_for_anew_and_acted_on(seed: int) -> None:
+    cluster, watch = _play_late_stream(seed, over_s=10_000)
+    assert any("n5" in line and "old: no action" in line for line in watch.lines)
+    assert "n5" in watch.claimed, "its agent has said in a new Hello that it is open"
+    assert watch.renewed == {"n5": 1}
+    assert cluster.fleet.nodes["n5"].connected
+
+
+@pytest.mark.parametrize("seed", seeds(2, 30))
+def test_what_came_late_on_an_open_stream_and_is_over_isolates_nobody(seed: int) -> None:
+    cluster, watch = _play_late_stream(seed, over_s=100)
+    assert watch.claimed == set()
+    assert not cluster.controller.core.state.nodes["n5"].health.findings
+    assert sum(watch.renewed.values()) <= 1

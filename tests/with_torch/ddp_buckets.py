@@ -1,6 +1,7 @@
 """Training under DDP that begins anew at some steps, from the state of the step before."""
 
 import copy
+import hashlib
 from collections.abc import Sequence
 from contextlib import nullcontext
 
@@ -68,8 +69,11 @@ def _pass(model: DistributedDataParallel, step: int, micro_batches: int) -> torc
     return total
 
 
-def losses(net: str, steps: int, cuts: Sequence[int], rebuilt: bool) -> list[str]:
-    """Return the sum of all ranks' losses at each step; DDP is made anew before some of them."""
+def traces_of_steps(net: str, steps: int, cuts: Sequence[int], rebuilt: bool) -> list[str]:
+    """Return for each step the sum of all ranks' losses and a digest of the parameters after it.
+
+    DDP is made anew before some of them. The loss alone hides a last bit of a gradient for steps.
+    """
     found: list[str] = []
     saved = None
     for first, end in zip((0, *cuts), (*cuts, steps), strict=True):
@@ -89,17 +93,23 @@ def losses(net: str, steps: int, cuts: Sequence[int], rebuilt: bool) -> list[str
             total = _pass(model, step, _MICRO_BATCHES)
             optimizer.step()
             dist.all_reduce(total)
-            found.append(float(total).hex())
+            found.append(f"{float(total).hex()} {_digest(model)}")
         saved = copy.deepcopy((model.state_dict(), optimizer.state_dict(), torch.get_rng_state()))
     return found
 
 
+def _digest(model: nn.Module) -> str:
+    parts = (one.detach().numpy().tobytes() for one in model.parameters())
+    return hashlib.sha256(b"".join(parts)).hexdigest()[:16]
+
+
 def cut_and_whole(nets: Sequence[str], steps: int, cuts: Sequence[int], rebuilt: bool) -> list[int]:
-    """Return for each net how many losses differ between a run with cuts and one without."""
+    """Return for each net how many steps differ between a run with cuts and one without."""
     differing = []
     for net in nets:
-        pairs = zip(losses(net, steps, cuts, rebuilt), losses(net, steps, (), rebuilt), strict=True)
-        differing.append(sum(one != other for one, other in pairs))
+        cut = traces_of_steps(net, steps, cuts, rebuilt)
+        whole = traces_of_steps(net, steps, (), rebuilt)
+        differing.append(sum(one != other for one, other in zip(cut, whole, strict=True)))
     return differing
 
 

@@ -1,4 +1,4 @@
-"""Losses under DDP on three ranks or more are those of a run without restarts, to the bit."""
+"""Steps under DDP on three ranks or more are those of a run without restarts, to the bit."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ _DIFFERING = ["small", "noisy", "crossed"]
 
 
 @pytest.mark.parametrize("ranks", [3, 4])
-def test_with_rebuilt_buckets_no_loss_differs_after_three_restarts(
+def test_with_rebuilt_buckets_no_step_differs_after_three_restarts(
     ranks: int, tmp_path: Path
 ) -> None:
     found = run_world(ranks, tmp_path, cut_and_whole, list(NETS), _STEPS, _CUTS, True)

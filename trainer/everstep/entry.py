@@ -9,6 +9,7 @@ from importlib.metadata import entry_points
 from importlib.util import find_spec
 
 from everstep_common.extras import install_line
+from everstep_common.start import hear_interrupts
 from everstep_common.version import VERSION
 
 _GROUP = "everstep.commands"
@@ -82,6 +83,7 @@ def _command(arguments: list[str]) -> int:
     if arguments[:1] == ["run"]:
         from everstep.launch.main import main as run  # the other commands start faster without it
 
+        hear_interrupts()
         return run(arguments[1:])
     if arguments[:1] == ["hang"]:
         return _hang(arguments[1:])
@@ -103,9 +105,11 @@ def _hang(arguments: list[str]) -> int:
     if any(word.startswith(("--job", "--pids")) for word in arguments):
         from everstep.hang_command import main as look
 
+        hear_interrupts()
         return look(arguments)
     from everstep_common.hangs.command import main as judge
 
+    hear_interrupts()
     return judge(arguments)
 
 
@@ -129,12 +133,17 @@ def _daemon(name: str) -> int:
     _see_how_children_end()
     if sys.argv[1:] == ["--version"]:
         return _show(f"everstep-{name} {VERSION}")
-    return _dispatch(name, name, f"everstep-{name}")
+    try:
+        return _dispatch(name, name, f"everstep-{name}")
+    except KeyboardInterrupt:  # before the daemon handles the signal
+        return _EXIT_INTERRUPTED
 
 
 def _dispatch(name: str, extra: str, what: str) -> int:
     try:
-        return _load(name)() or 0
+        command = _load(name)
+        hear_interrupts()
+        return command() or 0
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("everstep"):
             raise  # not a missing extra but a broken installation: the traceback tells where

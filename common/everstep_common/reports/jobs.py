@@ -87,6 +87,9 @@ class JobRequest:
     replica_nodes: Annotated[int, Integer(1, q.NODES_MAX, option="--nodes-per-replica")] = 1
     # The program that the launcher starts, as a title that differs for other programs; "": unknown.
     program: q.Title = ""
+    # Whose time it is, as its scheduler or its user names queue and account; "": no one's.
+    queue: q.Title = ""
+    account: q.Title = ""
 
     def problems(self) -> list[str]:
         """Say what is wrong with the numbers together, and which option changes it."""

@@ -63,6 +63,16 @@ def window_names(context: click.Context, _: click.Parameter, incomplete: str) ->
     return _names(context, incomplete, known)
 
 
+def group_names(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Return the groups of nodes whose names begin so."""
+
+    def known(admin: Admin) -> list[str]:
+        reply = admin.call(lambda stub: stub.GetPolicy, admin_pb2.GetPolicyRequest())
+        return [one.group for one in reply.groups]
+
+    return _names(context, incomplete, known)
+
+
 def any_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the nodes and jobs whose names begin so."""
     return [

@@ -11,7 +11,11 @@ from everstep_cli.commands.node_lists import all_named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import refuse_unknown
 from everstep_cli.views import json_output
-from everstep_cli.views.fleet import fleet_ledger_sheet
+from everstep_cli.views.fleet_ledger import (
+    LEDGER_DIMENSIONS,
+    fleet_ledger_csv,
+    fleet_ledger_sheet,
+)
 from everstep_cli.views.jobs import job_list, job_sheet, ledger_sheet, published_sheet
 from everstep_cli.views.nodes import halt
 from everstep_cli.views.ranks import rank_lines, rank_sheet
@@ -26,6 +30,7 @@ from everstep_common.hangs.reports.verdict import HangClass
 from everstep_common.printable import printable
 from everstep_proto.generated import admin_pb2
 
+_PLANNED = ("restart", "stop")
 _ACTIONS = ("forget", "ranks", "restart", "slow", "stacks", "stop")
 
 
@@ -54,7 +59,53 @@ def jobs(ask: Ask) -> None:
     ask.answer(reply, *halt(reply.halted), *job_list(reply.jobs))
 
 
-@click.command()
+_JOB_HELP = r"""Show one job, its ranks or their stacks, restart it, stop it, or free its memory.
+
+Nodes keep the snapshots of a failed or cancelled job in memory for memory_kept_s (half an hour
+by default). "forget" frees them now, on every node; 'everstep snapshots NAME' lists them. Files
+in storage stay. It is refused for a job that has not ended.
+
+"ranks" shows of each rank its node, the number of its process as the launcher there sees it
+(and not that of a loader's worker), and the PCI addresses of the accelerators that it has open.
+With --json each is a line. The launchers look, as for "stacks".
+
+"restart" restarts the ranks of a running job with the script on disk, for new code or another
+configuration. It stops them after a step that can be restored, so at most the one step is made
+again that ranks make while that one is saved. Until then 'everstep job NAME' shows what it
+waits for, and "restart --cancel" cancels it.
+
+"stop" ends a job for good in the same way: after a step that can be restored, or at once where
+it makes no steps. Its launchers end, its last step is brought to storage if it has any, and its
+time from then on is planned. Started again under its name, it goes on from there.
+
+"slow" shows who of its ranks makes the others wait, how much, since which step and what its
+node has found, or that nobody does, and where the work is uneven. Of a script that tells
+nothing it shows who comes last to collectives, by torch's recorder; one that tells when a rank
+waits ('with everstep.waiting():' around its collectives) is judged by all its steps. Nothing is
+done on that alone: to have a spare take the place of a node, 'everstep drain NODE'. It is for
+operators, and for the job's user.
+
+"stacks" shows what the ranks do at this moment: their Python stacks merged, so that the rank
+that does something else stands out, and whose process is stopped or held in the kernel. The
+launchers look, as the job's user; a rank stands still for some milliseconds meanwhile. It is
+for operators, and for the job's user.
+
+\b
+Examples:
+  everstep job llama-70b
+  everstep job llama-70b --json | jq .recoverable_step
+  everstep job llama-70b forget
+  everstep job llama-70b ranks
+  everstep job llama-70b ranks --json | jq 'select(.rank == 3) | .node, .pid'
+  everstep job llama-70b restart --at-step 5000 --reason "new learning rate"
+  everstep job llama-70b restart --cancel
+  everstep job llama-70b slow
+  everstep job llama-70b stacks
+  everstep job llama-70b stop --reason "the budget is spent"
+"""
+
+
+@click.command(help=_JOB_HELP)
 @click.argument("name", metavar="NAME", shell_complete=job_names)
 @click.argument(
     "action",
@@ -76,80 +127,25 @@ def job(
     reason: str,
     every: bool,
 ) -> None:
-    r"""Show one job, its ranks or their stacks, restart it, stop it, or free its memory.
-
-    Nodes keep the snapshots of a failed or cancelled job in memory for memory_kept_s (half an hour
-    by default). "forget" frees them now, on every node; 'everstep snapshots NAME' lists them. Files
-    in storage stay. It is refused for a job that has not ended.
-
-    "ranks" shows of each rank its node, the number of its process as the launcher there sees it
-    (and not that of a loader's worker), and the PCI addresses of the accelerators that it has open.
-    With --json each is a line. The launchers look, as for "stacks".
-
-    "restart" restarts the ranks of a running job with the script on disk, for new code or another
-    configuration. It stops them after a step that can be restored, so at most the one step is made
-    again that ranks make while that one is saved. Until then 'everstep job NAME' shows what it
-    waits for, and "restart --cancel" cancels it.
-
-    "stop" ends a job for good in the same way: after a step that can be restored, or at once where
-    it makes no steps. Its launchers end, its last step is brought to storage if it has any, and its
-    time from then on is planned. Started again under its name, it goes on from there.
-
-    "slow" shows who of its ranks makes the others wait, how much, since which step and what its
-    node has found, or that nobody does, and where the work is uneven. Of a script that tells
-    nothing it shows who comes last to collectives, by torch's recorder; one that tells when a rank
-    waits ('with everstep.waiting():' around its collectives) is judged by all its steps. Nothing is
-    done on that alone: to have a spare take the place of a node, 'everstep drain NODE'. It is for
-    operators, and for the job's user.
-
-    "stacks" shows what the ranks do at this moment: their Python stacks merged, so that the rank
-    that does something else stands out, and whose process is stopped or held in the kernel. The
-    launchers look, as the job's user; a rank stands still for some milliseconds meanwhile. It is
-    for operators, and for the job's user.
-
-    \b
-    Examples:
-      everstep job llama-70b
-      everstep job llama-70b --json | jq .recoverable_step
-      everstep job llama-70b forget
-      everstep job llama-70b ranks
-      everstep job llama-70b ranks --json | jq 'select(.rank == 3) | .node, .pid'
-      everstep job llama-70b restart --at-step 5000 --reason "new learning rate"
-      everstep job llama-70b restart --cancel
-      everstep job llama-70b slow
-      everstep job llama-70b stacks
-      everstep job llama-70b stop --reason "the budget is spent"
-    """
-    planned = action in ("restart", "stop")
+    """Show one job, or do something to it or its ranks: see its help."""
     _refuse_options(action, planned=at_step is not None or cancel or bool(reason), every=every)
     if cancel:
         _cancel(ask, name, at_step, reason)
-        return
-    if planned:
+    elif action in _PLANNED:
         _restart_or_stop(ask, name, action, at_step, reason)
-        return
-    if action == "slow":
-        asked = admin_pb2.GetSlownessRequest(job=name)
-        slowness = ask.admin.call(lambda stub: stub.GetSlowness, asked, name)
-        ask.answer(slowness, *slowness_sheet(slowness))
-        return
-    if action in _LOOKS:
-        _LOOKS[action](ask, name)
-        return
-    if action == "forget":
-        order = admin_pb2.ForgetJobRequest(job=name)
-        answer = ask.admin.call(lambda stub: stub.ForgetJob, order, name)
-        ask.answer(answer, *forgotten(answer))
-        return
-    if action:
+    elif action in _OF_ONE_JOB:
+        _OF_ONE_JOB[action](ask, name)
+    elif action:
         raise click.UsageError(_not_an_action(name, action))
-    reply = ask.admin.call(lambda stub: stub.GetJob, admin_pb2.GetJobRequest(job=name), name)
-    ask.answer(reply, *job_sheet(reply, ask.now_ns, every=every))
+    else:
+        asked = admin_pb2.GetJobRequest(job=name)
+        reply = ask.admin.call(lambda stub: stub.GetJob, asked, name)
+        ask.answer(reply, *job_sheet(reply, ask.now_ns, every=every))
 
 
 def _refuse_options(action: str, *, planned: bool, every: bool) -> None:
     """Refuse options of another action."""
-    if planned and action not in ("restart", "stop"):
+    if planned and action not in _PLANNED:
         raise click.UsageError(
             "--at-step, --cancel, --reason are for: everstep job NAME restart, or stop"
         )
@@ -183,9 +179,21 @@ def _ranks(ask: Ask, name: str) -> None:
         click.echo(f"not seen: {printable(missing)}", err=True)
 
 
-# Actions that look at the ranks.
-_LOOKS: Mapping[str, Callable[[Ask, str], None]] = MappingProxyType(
-    {"ranks": _ranks, "stacks": _stacks}
+def _slow(ask: Ask, name: str) -> None:
+    asked = admin_pb2.GetSlownessRequest(job=name)
+    slowness = ask.admin.call(lambda stub: stub.GetSlowness, asked, name)
+    ask.answer(slowness, *slowness_sheet(slowness))
+
+
+def _forget(ask: Ask, name: str) -> None:
+    order = admin_pb2.ForgetJobRequest(job=name)
+    answer = ask.admin.call(lambda stub: stub.ForgetJob, order, name)
+    ask.answer(answer, *forgotten(answer))
+
+
+# What needs nothing but the job's name.
+_OF_ONE_JOB: Mapping[str, Callable[[Ask, str], None]] = MappingProxyType(
+    {"forget": _forget, "ranks": _ranks, "slow": _slow, "stacks": _stacks}
 )
 
 
@@ -227,28 +235,33 @@ def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
 @click.option(
     "--by",
     "period",
-    type=click.Choice(["day", "week", "month"]),
-    help="Of the fleet: the period of a row, in UTC. [default: day]",
+    type=click.Choice(LEDGER_DIMENSIONS),
+    help="By what time is told apart: periods in UTC, jobs, queues and accounts; or what incidents "
+    "have cost by cause, node, device and generation. [default: day]",
 )
 @click.option(
     "--last",
     "periods",
     metavar="N",
     type=click.IntRange(1, 400),
-    help="Of the fleet: so many of them. [default: 14]",
+    help="So many periods, or days. [default: 14]",
 )
 @click.option(
     "--published",
     is_flag=True,
     help="Of a job: what others would call its ratio, each with its definition.",
 )
+@click.option("--csv", "as_csv", is_flag=True, help="With --by: a table for spreadsheets.")
 @asks_controller
-def ettr(ask: Ask, name: str, period: str | None, periods: int | None, published: bool) -> None:
+def ettr(
+    ask: Ask, name: str, period: str | None, periods: int | None, published: bool, as_csv: bool
+) -> None:
     r"""Account for the time of a job: every second is in exactly one category.
 
     The categories sum to the wall clock to the nanosecond. ETTR_time counts slow steps as training,
-    ETTR_work counts only what they would have taken at the reference time. Without JOB it is the
-    time of all jobs together, by day, week or month, in which a job on 8 nodes counts 8 times.
+    ETTR_work counts only what they would have taken at the reference time. Without JOB, or with
+    --by, it is told from the history: of all jobs, in which a job on 8 nodes counts 8 times, or of
+    one, by period, job, queue, account, cause, node, device or generation.
 
     \b
     Examples:
@@ -257,19 +270,23 @@ def ettr(ask: Ask, name: str, period: str | None, periods: int | None, published
       everstep ettr llama-70b --json | jq '.incidents[] | {incident, cause, costs}'
       everstep ettr
       everstep ettr --by month --last 3
+      everstep ettr --by cause --last 90
+      everstep ettr llama-70b --by generation
+      everstep ettr --by account --last 31 --csv > november.csv
     """
-    if not name:
-        if published:
-            raise click.UsageError("--published is of a job: name one")
-        asked = admin_pb2.GetFleetLedgerRequest(period=period or "day", periods=periods or 14)
-        fleet = ask.admin.call(lambda stub: stub.GetFleetLedger, asked)
-        ask.answer(fleet, *fleet_ledger_sheet(fleet))
+    if name and not (period or periods or as_csv):
+        request = admin_pb2.GetLedgerRequest(job=name)
+        reply = ask.admin.call(lambda stub: stub.GetLedger, request, name)
+        ask.answer(reply, *(published_sheet(reply) if published else ledger_sheet(reply)))
         return
-    if period or periods:
-        raise click.UsageError("--by and --last are of the fleet: leave JOB out")
-    request = admin_pb2.GetLedgerRequest(job=name)
-    reply = ask.admin.call(lambda stub: stub.GetLedger, request, name)
-    ask.answer(reply, *(published_sheet(reply) if published else ledger_sheet(reply)))
+    if published:
+        raise click.UsageError("--published is of a job, without --by and --last: name one")
+    asked = admin_pb2.GetFleetLedgerRequest(period=period or "day", periods=periods or 14, job=name)
+    fleet = ask.admin.call(lambda stub: stub.GetFleetLedger, asked, name)
+    if as_csv and not ask.as_json:
+        click.echo(fleet_ledger_csv(fleet), nl=False)
+        return
+    ask.answer(fleet, *fleet_ledger_sheet(fleet))
 
 
 @click.command()

@@ -6,7 +6,7 @@ import click
 from rich.text import Text
 
 from everstep_cli.client.admin import AdminError, UnusableError, list_nodes
-from everstep_cli.commands.completion import any_names, node_names
+from everstep_cli.commands.completion import any_names, group_names, node_names
 from everstep_cli.commands.node_lists import (
     all_named_nodes,
     nodes_argument,
@@ -60,6 +60,15 @@ class _NodesGroup(click.Group):
     "--domain", "domains", metavar="NAME", multiple=True, help="Only those of this failure domain."
 )
 @click.option(
+    "--group",
+    "groups",
+    metavar="NAME",
+    multiple=True,
+    callback=several_words,
+    help="Only those in this group.",
+    shell_complete=group_names,
+)
+@click.option(
     "--finding",
     "conditions",
     metavar="CONDITION",
@@ -83,7 +92,9 @@ class _NodesGroup(click.Group):
     show_default=True,
     help="Order: worst state, latest change, most findings first.",
 )
-@click.option("--long", "-l", "hardware", is_flag=True, help="Show domain and hardware as well.")
+@click.option(
+    "--long", "-l", "hardware", is_flag=True, help="Show domain, groups and hardware as well."
+)
 @click.option(
     "--watch",
     metavar="[SECONDS]",
@@ -106,6 +117,7 @@ def nodes(ask: Ask, /, watch: float | None, every: bool, hardware: bool, **choic
       everstep nodes
       everstep nodes --state lost,suspect --sort since
       everstep nodes --finding XidFatal --domain rack-07
+      everstep nodes --group batch --state suspect
       everstep nodes --node 'gpu-[0001-0016]' --long
       everstep nodes --all | grep H100
       everstep nodes --watch
@@ -135,6 +147,7 @@ def _request(choice: Mapping[str, object]) -> admin_pb2.ListNodesRequest:
         (request.names, "names"),
         (request.states, "states"),
         (request.domains, "domains"),
+        (request.groups, "groups"),
         (request.findings, "conditions"),
     ):
         given = choice[name]
@@ -145,7 +158,8 @@ def _request(choice: Mapping[str, object]) -> admin_pb2.ListNodesRequest:
 
 
 def _selects(request: admin_pb2.ListNodesRequest) -> bool:
-    return bool(request.names or request.states or request.domains or request.findings)
+    chosen = (request.names, request.states, request.domains, request.groups, request.findings)
+    return any(chosen)
 
 
 def _show_nodes(

@@ -149,14 +149,14 @@ def _refuse_subjects(subjects: list[str]) -> None:
 
 
 def _drivers_state(reply: admin_pb2.AutomationReply) -> Iterator[Text]:
-    many = reply.waiting_nodes
-    nodes = f"{many} node{'s' * (many != 1)}"
+    nodes = formatting.count(reply.waiting_nodes, "node")
     if reply.drivers_paused:
         yield Text(f"No scheduler is told anything: {reply.drivers_paused}.", style="yellow")
         yield Text(f"{nodes} would be told of now; to go on: everstep resume --drivers")
     else:
-        told = f" {nodes} were not, and are told of when they were read." if many else ""
-        yield Text(f"Schedulers are told.{told}")
+        yield Text("Schedulers are read, and told of what differs there.")
+        if reply.waiting_nodes:
+            yield Text(f"{nodes} waited for that; 'everstep drivers' shows how far it is.")
 
 
 def _outcome(node: admin_pb2.NodeDetail) -> Text:

@@ -120,11 +120,17 @@ def _sentence(line: admin_pb2.WhatIfLine) -> str:
     told += f" ({_named(line.isolated)})" if line.isolated else ""
     if line.held_back:
         told += f", {len(line.held_back)} held back by {line.why} ({_named(line.held_back)})"
-    told += f". {line.done} were isolated in truth" if line.done else ""
+    if line.done:
+        told += f". In truth {formatting.count(line.done, 'node')} {_were(line.done)} isolated"
     if line.isolated:
         within = formatting.duration(line.within_ns)
-        told += f". {line.by_itself} of the isolated were well again within {within}"
+        told += f". {line.by_itself} of the isolated {_were(line.by_itself)} well again within"
+        told += f" {within}"
     return told + "."
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
 
 
 def _named(nodes: Sequence[str]) -> str:

@@ -1,21 +1,16 @@
 """View of a fleet: all nodes in numbers, and a line for each that is asked for."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime
 
-from rich.console import RenderableType
 from rich.style import Style
 from rich.text import Text
 
-from everstep_cli.views import formatting, tables
+from everstep_cli.views import formatting
 from everstep_proto.generated import admin_pb2
 
-# Of a job that runs, the step in hand is not lost: it is not made yet.
-_NOT_LOST = frozenset({"productive", "inflight"})
 # Number of findings in the summary; 'everstep findings' has all.
 _CONDITIONS_TOLD = 8
 _GAP = "  "
-_LOSSES_TOLD = 3
 # Where the state does not say already why the node takes no ranks.
 _WITHHELD = ("joining", "validating", "healthy", "suspect", "probation")
 
@@ -45,7 +40,7 @@ def node_lines(
 ) -> list[str]:
     """Return a head and a line for each node, whose last column says all there is to say of it."""
     head = ["node", "state", "for", "claims", "findings", "jobs"]
-    head += ["domain", "cpus", "memory", "accelerators"] if hardware else []
+    head += ["domain", "groups", "cpus", "memory", "accelerators"] if hardware else []
     rows = [_cells(node, now_ns, hardware=hardware) for node in nodes]
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = [_GAP.join([*map(str.ljust, head, widths), "why"])]
@@ -106,35 +101,6 @@ def _how(node: admin_pb2.NodeSummary, claim: admin_pb2.Claim) -> str:
     return "draining" if node.jobs else "drained"
 
 
-def fleet_ledger_sheet(ledger: admin_pb2.FleetLedger) -> Iterator[RenderableType]:
-    """Yield the ETTR of all jobs by period, the whole, and what the numbers mean."""
-    if not ledger.periods:
-        yield "No job had time in these periods. Start one: everstep run --job NAME -- train.py"
-        return
-    made = tables.table(
-        "from (UTC)", "jobs", "node hours", "ETTR_time", "ETTR_work", "failures", "most lost to",
-        right=("jobs", "node hours", "ETTR_time", "ETTR_work", "failures"),
-        wrap=("most lost to",),
-    )  # fmt: skip
-    for one in ledger.periods:
-        made.add_row(f"{datetime.fromtimestamp(one.begin_ns / 1e9, UTC):%Y-%m-%d}", *_row(one))
-    made.add_section()
-    made.add_row("all", *_row(ledger.whole), style="bold")
-    yield made
-    yield ""
-    yield Text("\n".join(ledger.definitions), style="dim")
-
-
-def _row(one: admin_pb2.FleetPeriod) -> Iterator[str]:
-    yield str(one.jobs)
-    yield f"{one.node_ns / 3.6e12:,.1f}"
-    yield f"{one.ettr_time:.2%}"
-    yield f"{one.ettr_work:.2%}"
-    yield str(one.failures)
-    lost = [told for told in one.categories if told.name not in _NOT_LOST][:_LOSSES_TOLD]
-    yield ", ".join(f"{told.name} {told.time_ns / one.node_ns:.1%}" for told in lost) or "-"
-
-
 def _cells(node: admin_pb2.NodeSummary, now_ns: int, *, hardware: bool) -> list[str]:
     cells = [
         node.node,
@@ -147,6 +113,7 @@ def _cells(node: admin_pb2.NodeSummary, now_ns: int, *, hardware: bool) -> list[
     if hardware:
         cells += [
             node.domain or "-",
+            ",".join(node.groups) or "-",
             str(node.cpu_count or "-"),
             formatting.size(node.memory_bytes) if node.memory_bytes else "-",
             node.accelerators or "none",

@@ -1,10 +1,11 @@
 """Formatting of numbers, sizes and times as people read them."""
 
-import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from rich.text import Text
+
+from everstep_common.node_lists import fold
 
 _NS = 1_000_000_000
 
@@ -89,40 +90,5 @@ def speed(bits_per_s: int) -> str:
 
 
 def names(nodes: Sequence[str]) -> str:
-    """Return node names as Slurm folds them, in their order: "node-[1-4,9],login"."""
-    groups: list[tuple[str, list[str]]] = []
-    for name in nodes:
-        stem, number = _split(name)
-        if number and groups and groups[-1][0] == stem and groups[-1][1]:
-            groups[-1][1].append(number)
-        else:
-            groups.append((stem, [number] if number else []))
-    return ",".join(_folded(stem, numbers) for stem, numbers in groups) or "-"
-
-
-def _split(name: str) -> tuple[str, str]:
-    match = re.fullmatch(r"(.*?)(\d+)", name, re.ASCII)
-    # A bracket in a name would be one of the notation.
-    return (match[1], match[2]) if match and not set("[],") & set(name) else (name, "")
-
-
-def _folded(stem: str, numbers: Sequence[str]) -> str:
-    if len(numbers) < 2:
-        return stem + "".join(numbers)
-    runs: list[list[str]] = []
-    for number in numbers:
-        if runs and _follows(runs[-1][-1], number):
-            runs[-1].append(number)
-        else:
-            runs.append([number])
-    return f"{stem}[{','.join(map(_span, runs))}]"
-
-
-def _follows(before: str, number: str) -> bool:
-    padded = before[0] == "0" or number[0] == "0"
-    same_form = len(before) == len(number) or not padded
-    return same_form and int(number) == int(before) + 1
-
-
-def _span(run: Sequence[str]) -> str:
-    return run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}"
+    """Return node names as Slurm folds them, in their order: "node-[1-4,9],login"; "-" for none."""
+    return fold(nodes) or "-"

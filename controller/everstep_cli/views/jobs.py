@@ -99,6 +99,7 @@ def ledger_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
         [
             ("ETTR_time", f"{ledger.ettr_time:.3%}{_at_most(ledger)}"),
             ("ETTR_work", f"{ledger.ettr_work:.3%}{_at_most(ledger)}"),
+            *_devices(ledger),
             ("steps", f"{ledger.steps} that count{_undecided(ledger)}"),
             ("failures", _failures(ledger)),
             ("to hold 99.5 %", _budget(ledger)),
@@ -118,6 +119,13 @@ def published_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
     for one in ledger.published:
         made.add_row(one.name, f"{one.value:.3%}", one.definition, one.source)
     yield made
+
+
+def _devices(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:
+    """Yield the ratio in device-seconds of a job that had fewer nodes than it may have."""
+    if ledger.degraded_device_s:
+        hours = f"{ledger.degraded_device_s / 3600:,.1f} device hours"
+        yield "ETTR_devices", f"{ledger.ettr_devices:.3%}; it did without {hours}"
 
 
 def _mttf(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:

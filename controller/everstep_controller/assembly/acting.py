@@ -15,7 +15,7 @@ from everstep_controller.core.events import ControllerStalled, DriverReported, T
 from everstep_controller.core.model.isolation import DriverRecord, Hold
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes.isolation import own_nodes
+from everstep_controller.core.nodes.isolation_differences import own_nodes
 from everstep_controller.drivers.drivers import DriversConfig, configured_drivers
 from everstep_controller.drivers.worker import CoreLink, DriverWorkers
 from everstep_controller.journal.group_commit import JournalFull

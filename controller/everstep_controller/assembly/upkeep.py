@@ -48,7 +48,11 @@ class Upkeep:
 
 def assemble_upkeep(config: ControllerConfig, base: Foundation, fleet: Fleet) -> Upkeep:
     """Return it, not started."""
-    retention = Retention(config.events_retention_days, config.announcements_retention_days)
+    retention = Retention(
+        config.events_retention_days,
+        config.announcements_retention_days,
+        config.history_retention_days,
+    )
     housekeeping = Housekeeping(base.runtime, base.journal, retention)
     scheduler = make_scheduler(housekeeping.chores(), config.state_snapshot_interval_s)
     return Upkeep(base, fleet, housekeeping, scheduler)

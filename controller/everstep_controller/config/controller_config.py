@@ -7,7 +7,7 @@ from pathlib import Path
 
 from everstep_common.addresses import split_address
 from everstep_common.config import setting
-from everstep_common.setting import positive
+from everstep_common.setting import not_negative, positive
 from everstep_controller.config.group_config import group_problems
 from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.settings import Settings
@@ -80,8 +80,20 @@ class ControllerConfig:
     announcements_retention_days: float = positive(
         90.0,
         unit="days",
-        help="How long the event list of 'everstep events' is kept, and what 'everstep ettr' of "
-        "the fleet has of each day.",
+        help="How long the event list of 'everstep events' is kept.",
+    )
+    history_retention_days: float = positive(
+        400.0,
+        unit="days",
+        help="How long the history is kept: each incident with its cost and evidence, where the "
+        "time of each job went by the hour, and the days of nodes on which something happened; a "
+        "year and a month. What is deleted of events and the event list does not touch it.",
+    )
+    price_per_device_hour: float = not_negative(
+        0.0,
+        unit="your currency",
+        help="What a device (an accelerator, or a rank where there is none) costs for an hour, in "
+        "your currency: 'everstep ettr' of the fleet tells costs by it. 0 for none.",
     )
     state_snapshot_interval_s: float = positive(
         300.0,

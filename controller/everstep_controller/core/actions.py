@@ -64,6 +64,15 @@ class CallRoll:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RenewStream:
+    """End the stream of a node's agent, which opens another at once and says what is open."""
+
+    id: str
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyIsolation:
     """Have a scheduler withhold or free nodes, through its driver; DriverReported answers."""
 
@@ -165,6 +174,7 @@ Action = (
     | ConfirmSilence
     | PingAgent
     | CallRoll
+    | RenewStream
     | ApplyIsolation
     | ReadIsolation
     | ChooseRecoveryStep

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from everstep_common.config import setting
 from everstep_controller.core.model.isolation import Hold
-from everstep_controller.core.nodes.isolation import BUILT_IN
+from everstep_controller.core.nodes.isolation_differences import BUILT_IN
 from everstep_controller.drivers.built_in import BuiltInDriver
 from everstep_controller.drivers.command import CommandDriverConfig
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
@@ -98,7 +98,13 @@ def configured_drivers(
     """
     made = {
         name: part.driver(
-            DriverContext(config.call_timeout_s, partial(own_nodes, name), cluster_id, launching)
+            DriverContext(
+                config.call_timeout_s,
+                partial(own_nodes, name),
+                cluster_id,
+                launching,
+                partial(remembered, name),
+            )
         )
         for name, part in config.parts.items()
     }

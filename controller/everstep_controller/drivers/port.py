@@ -19,13 +19,15 @@ class DriverContext:
     ``nodes`` returns the nodes that are its own, by their groups, and those that it still withholds
     for Everstep and that are others' by now: they are freed once. It is asked about no others.
     ``cluster_id`` returns what tells this cluster's marks at a scheduler from those of another.
-    ``launching`` returns the nodes on which jobs of Everstep have launchers.
+    ``launching`` returns the nodes on which jobs of Everstep have launchers. ``remembered`` returns
+    the holds that its scheduler was last known to have.
     """
 
     call_timeout_s: float
     nodes: Callable[[], Collection[str]] = frozenset
     cluster_id: Callable[[], str] = str
     launching: Callable[[], Collection[str]] = frozenset
+    remembered: Callable[[], Mapping[str, Hold]] = dict
 
 
 @dataclass(frozen=True, slots=True)

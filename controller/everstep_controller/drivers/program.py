@@ -56,6 +56,7 @@ async def finished_program(
     except BaseException:
         # Cut short, or too much was written: also what it left running when it ended.
         _kill_group(transport.get_pid())
+        run.answer.clear()  # the error, with its frames, may outlive this by hours
         raise
     finally:
         await run.exited

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
@@ -19,6 +20,11 @@ T = TypeVar("T")
 _BATCH = 1000
 # How often a full disk is asked whether there is space again.
 _PROBE_S = 1.0
+# For so long the loop carries out what is durable, before others of the loop have their turn: what
+# the first of 1,000 findings calls for does not wait until the last one is decided.
+_TURN_S = 0.005
+# Entries that are handed over without a look at the time.
+_SLICE = 8
 
 
 class JournalFull(Exception):  # noqa: N818 - a condition that passes, not a mistake
@@ -94,6 +100,9 @@ class GroupCommit:
         self.failure: asyncio.Future[None] = self._loop.create_future()
         self._epoch = 0
         self._full: JournalFull | None = None
+        # What the thread has told, in the order of the journal; and whether the loop is at it.
+        self._told: deque[Callable[[], None]] = deque()
+        self._is_telling = False
         # Used by the thread alone:
         self._failing = False
         self._valid_epoch = 0
@@ -109,6 +118,8 @@ class GroupCommit:
         """Write what was handed in, and end the thread."""
         self._queue.put(None)
         await asyncio.to_thread(self._thread.join)
+        while self._told:
+            self._told.popleft()()
 
     @property
     def full(self) -> JournalFull | None:
@@ -184,8 +195,8 @@ class GroupCommit:
         if self._failing:
             self._failing = False
             self._post(self._recovered, self._valid_epoch)
-        if taken:
-            self._post(self._hand_over, taken)
+        for at in range(0, len(taken), _SLICE):
+            self._post(self._hand_over, taken[at : at + _SLICE])
 
     def _write(self, store: JournalWriter, entries: list[JournalEntry]) -> None:
         first = self._next_seq
@@ -215,15 +226,36 @@ class GroupCommit:
             self._post(_resolve, call, result)
 
     def _post(self, callback: Callable[..., None], *arguments: object) -> None:
+        self._told.append(partial(callback, *arguments))
         try:
-            self._loop.call_soon_threadsafe(callback, *arguments)
+            self._loop.call_soon_threadsafe(self._listen)
         except RuntimeError:
             # The loop is closed: nobody waits for an answer any more.
             logger.debug("an answer of the journal came after the end")
 
     # --- back on the loop ------------------------------------------------------------------------
 
+    def _listen(self) -> None:
+        """Begin with what the thread has told, unless that is under way."""
+        if not self._is_telling:
+            self._is_telling = True
+            self._take_turn()
+
+    def _take_turn(self) -> None:
+        until_s = self._loop.time() + _TURN_S
+        try:
+            while self._told:
+                self._told.popleft()()
+                if self._loop.time() > until_s:
+                    break
+        finally:
+            self._is_telling = bool(self._told)
+            if self._is_telling:
+                self._loop.call_soon(self._take_turn)
+
     def _hand_over(self, entries: list[JournalEntry]) -> None:
+        if self.failure.done():
+            return
         try:
             self._user.journaled(entries)
         except Exception as error:  # The state is not what the journal says any more.

@@ -1,13 +1,14 @@
 """Journal port: what the controller reads from and writes to whatever keeps its journal.
 
 Events are durable before they are acknowledged, and the state is folded from them. All else that a
-journal keeps is derived (decisions, snapshots, lines, ledgers) or small (marks, facts). Bodies are
+journal keeps is derived (decisions, snapshots, lines, history) or small (marks, facts). Bodies are
 bytes to it: what is in them is ``codec.py``'s business.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -79,17 +80,43 @@ class Announcement:
     about: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
-    """Sum of a job's time by category, from its begin to a time, on so many nodes."""
+class HistoryKind(StrEnum):
+    """Kind of what the history tells: the key and the time of its rows follow from it."""
 
-    job: str
+    # Id of the job, and the begin of the hour: sums of its time from its start on.
+    JOB_HOUR = "job-hour"
+    # Id of the incident, and when it began.
+    INCIDENT = "incident"
+    # Name of the node, and the begin of the day, in UTC.
+    NODE_DAY = "node-day"
+    # "fleet", and the begin of the day: all nodes together.
+    FLEET_DAY = "fleet-day"
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """Row of the history: one of each kind, key and begin; a later one takes its place."""
+
+    kind: HistoryKind
+    key: str
+    begin_ns: int
+    # Up to when it is told.
     at_ns: int
-    totals: Mapping[str, int]
-    # Where it has ranks then; of before this was written down: 1.
-    nodes: int = 1
-    # Incidents so far that nobody had planned.
-    failures: int = 0
+    # What it tells (history_rows.py).
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRange:
+    """Which rows of the history are asked for: those that begin from a time on and before one."""
+
+    kind: HistoryKind
+    since_ns: int
+    until_ns: int
+    # Of one key only; "": of all.
+    key: str = ""
+    # Of each key and day only the last row.
+    last_of_days: bool = False
 
 
 # By the number of a row: None where it is left out as a whole; of a batch whose events are taken
@@ -170,11 +197,16 @@ class JournalReader(Protocol):
         """Return the lines after a number, oldest first, with what programs are told of them."""
         ...
 
-    def ledger_rows(self, since_ns: int) -> Iterator[LedgerRow]:
-        """Yield the rows from a time on that tell days apart, and of each job the last before it.
+    def history(self, asked: HistoryRange) -> Iterator[HistoryRow]:
+        """Yield rows by key, and of each in the order of time; those that are damaged are not."""
+        ...
 
-        They come by job, and of each in the order of time. Rows that are damaged are left out.
-        """
+    def history_before(self, asked: HistoryRange) -> Mapping[str, HistoryRow]:
+        """Return by key the last row before a range, of those that have one in it."""
+        ...
+
+    def history_span(self, kind: HistoryKind) -> tuple[int, int]:
+        """Return when the first and the last row of a kind begin; zeros if there is none."""
         ...
 
     def fact(self, name: str) -> bytes | None:
@@ -220,8 +252,11 @@ class JournalWriter(JournalReader, Protocol):
         """Keep the state, so that folding starts from it."""
         ...
 
-    def save_ledger(self, row: LedgerRow) -> None:
-        """Write a row down; it outlives the job's place in the state."""
+    def save_history(self, rows: Iterable[HistoryRow]) -> None:
+        """Write rows down, each in the place of the one of its kind, key and time.
+
+        An incident has one, whenever it is found to have begun.
+        """
         ...
 
     def set_fact(self, name: str, value: bytes) -> None:
@@ -233,7 +268,14 @@ class JournalWriter(JournalReader, Protocol):
         ...
 
     def compact(self, events_before_ns: int, announcements_before_ns: int) -> int:
-        """Delete what is older, as far as snapshots stand for it; return the deleted events."""
+        """Delete what is older, as far as snapshots stand for it; return the deleted events.
+
+        The history stays.
+        """
+        ...
+
+    def forget_history(self, before_ns: int) -> None:
+        """Delete the history of before a time; of sums that go on the last one before is kept."""
         ...
 
     def forget_outboxes(self, replaced: Iterable[str]) -> None:

@@ -80,8 +80,6 @@ class ControllerCollector(Collector):
             state, counts = self._state(), self._counts()
             return [
                 *fleet_metrics(state, counts),
-                *_drivers(state, counts),
-                *_windows(state),
                 *job_metrics(state, counts.now_ns),
                 *self._snapshots_and_standbys(state, counts.now_ns),
                 *(metric for source in self._more for metric in source()),
@@ -101,9 +99,11 @@ def _gauge(name: str, text: str, value: float) -> Metric:
 
 
 def fleet_metrics(state: State, counts: Counts) -> Iterator[Metric]:
-    """Yield the series of the controller itself, and those of nodes."""
+    """Yield the series of the controller itself, of schedulers, nodes and windows."""
     yield from _controller(state, counts)
+    yield from _drivers(state, counts)
     yield from _nodes(state)
+    yield from _windows(state)
 
 
 def _controller(state: State, counts: Counts) -> Iterator[Metric]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.fleet import rejected_records
-from everstep_controller.core.jobs import unsaved
+from everstep_controller.core.jobs import unknown_time, unsaved
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import (
@@ -50,6 +50,7 @@ FROM_STATE = (
     StateFindings((machines.MACHINE_ID_SHARED,), machines.findings),
     StateFindings((addresses.ADDRESS_UNREACHABLE,), addresses.findings),
     StateFindings((unsaved.STEPS_UNSAVED,), unsaved.findings),
+    StateFindings((unknown_time.TIME_UNKNOWN,), unknown_time.findings),
 )
 
 # Subject and reason of the line of the event list with which something began, to its time.

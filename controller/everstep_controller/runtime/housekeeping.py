@@ -1,23 +1,22 @@
-"""Chores of the controller: write the state down, forget what is old, keep the ledgers' totals."""
+"""Chores of the controller: write the state and the history down, and forget what is old."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from apscheduler.schedulers.asyncio import AsyncIOScheduler
 
 from everstep_common.version import VERSION
-from everstep_controller.core.fleet.incidents import failures_of_job
-from everstep_controller.core.model.state import State
 from everstep_controller.journal.codec import encode
 from everstep_controller.journal.group_commit import GroupCommit, JournalFull
-from everstep_controller.journal.port import JournalWriter, LedgerRow, StoredSnapshot
+from everstep_controller.journal.port import JournalWriter, StoredSnapshot
+from everstep_controller.runtime.history_writer import HistoryWriter
 from everstep_controller.runtime.runtime import Runtime
 
 logger = logging.getLogger(__name__)
 
 _DAY_NS = 86_400_000_000_000
-_LEDGER_S = 600
+_HISTORY_S = 60
 _RETENTION_S = 3600
 
 
@@ -27,6 +26,7 @@ class Retention:
 
     events_days: float
     announcements_days: float
+    history_days: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Chores:
 
     snapshot: Callable[[], Awaitable[None]]
     retention: Callable[[], Awaitable[None]]
-    roll_up_ledgers: Callable[[], Awaitable[None]]
+    write_history: Callable[[], Awaitable[None]]
 
 
 class Housekeeping:
@@ -46,12 +46,11 @@ class Housekeeping:
         self._journal = journal
         self._retention = retention
         self._snapshot_seq = 0
-        # What was written down last of each job's ledger.
-        self._rolled_up: dict[str, Mapping[str, int]] = {}
+        self._history = HistoryWriter(journal)
 
     def chores(self) -> Chores:
         """Return the chores for a scheduler."""
-        return Chores(self.snapshot, self.retention, self.roll_up_ledgers)
+        return Chores(self.snapshot, self.retention, self.write_history)
 
     async def snapshot(self) -> None:
         """Write the state down, unless nothing happened since the last time."""
@@ -75,9 +74,11 @@ class Housekeeping:
         now_ns = self._runtime.now_ns()
         events_ns = now_ns - round(self._retention.events_days * _DAY_NS)
         announcements_ns = now_ns - round(self._retention.announcements_days * _DAY_NS)
+        history_ns = now_ns - round(self._retention.history_days * _DAY_NS)
 
         def forget(store: JournalWriter) -> None:
             deleted = store.compact(events_ns, announcements_ns)
+            store.forget_history(history_ns)
             logger.info("retention: %d events deleted", deleted)
 
         if await self._try("retention", forget):
@@ -99,25 +100,20 @@ class Housekeeping:
         if replaced:
             await self._try("retention", lambda store: store.forget_outboxes(replaced))
 
-    async def roll_up_ledgers(self) -> None:
-        """Keep the totals of every job's ledger."""
-        rows = [
-            row
-            for row in current_rows(self._runtime.state, self._runtime.now_ns())
-            if self._rolled_up.get(row.job) != row.totals  # one that has ended changes no more
-        ]
+    async def write_history(self) -> None:
+        """Write down what has become of jobs, incidents and nodes since the last time."""
+        await self._write_history(all_now=False)
 
-        def save(store: JournalWriter) -> None:
-            for row in rows:
-                store.save_ledger(row)
+    async def write_history_whole(self) -> None:
+        """Write down what is going on as well, before the controller stops."""
+        await self._write_history(all_now=True)
 
-        if await self._try("ledger roll-up", save):
-            kept = {
-                job: self._rolled_up[job]
-                for job in self._runtime.state.jobs
-                if job in self._rolled_up
-            }
-            self._rolled_up = kept | {row.job: row.totals for row in rows}
+    async def _write_history(self, *, all_now: bool) -> None:
+        state, now_ns = self._runtime.state, self._runtime.now_ns()
+        try:
+            await self._history.write(state, now_ns, all_now=all_now)
+        except JournalFull as error:
+            logger.error("history: %s", error)
 
     async def _try(self, chore: str, operation: Callable[[JournalWriter], None]) -> bool:
         try:
@@ -128,14 +124,6 @@ class Housekeeping:
         return True
 
 
-def current_rows(state: State, now_ns: int) -> Iterator[LedgerRow]:
-    """Yield what the time of each job has gone to so far."""
-    for job_id, job in state.jobs.items():
-        totals = {category.value: ns for category, ns in job.ledger.totals(now_ns).items()}
-        nodes = len(job.generation.members) or job.spec.nodes_min
-        yield LedgerRow(job_id, now_ns, totals, nodes, failures_of_job(state, job))
-
-
 def make_scheduler(chores: Chores, state_snapshot_interval_s: float) -> AsyncIOScheduler:
     """Return a scheduler that is not started; a chore that is late runs once, not many times."""
     scheduler = AsyncIOScheduler(job_defaults={"coalesce": True, "misfire_grace_time": None})
@@ -143,7 +131,5 @@ def make_scheduler(chores: Chores, state_snapshot_interval_s: float) -> AsyncIOS
         chores.snapshot, "interval", seconds=state_snapshot_interval_s, jitter=5, id="snapshot"
     )
     scheduler.add_job(chores.retention, "interval", seconds=_RETENTION_S, jitter=60, id="retention")
-    scheduler.add_job(
-        chores.roll_up_ledgers, "interval", seconds=_LEDGER_S, jitter=30, id="ledger roll-up"
-    )
+    scheduler.add_job(chores.write_history, "interval", seconds=_HISTORY_S, jitter=10, id="history")
     return scheduler

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from everstep_common.printable import brief
 from everstep_common.reports import RankColumns
+from everstep_controller.core.accounting.slow_time import SlowCause
 from everstep_controller.core.events import SlowJudged
 from everstep_controller.core.jobs.lifecycle import STEPPING
 from everstep_controller.core.model.job import JobRecord
@@ -18,6 +19,7 @@ from everstep_controller.core.planned.swaps import slow_parts
 from everstep_controller.runtime.judge_failures import JudgeFailures, JudgeName
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.live import LiveFinding, LivePlaces, LiveSlowness, news_of
+from everstep_controller.slow.verdict import ImbalanceKind, PauseKind
 from everstep_controller.telemetry.rank_progress import RankProgressTable
 
 logger = logging.getLogger(__name__)
@@ -30,6 +32,15 @@ _FRESH_NS = 30 * 10**9
 _CHANGES_EVERY_NS = 60 * 10**9
 # Where a judge broke, the next one begins after this long, with nothing learned.
 _AGAIN_NS = 60 * 10**9
+
+# What is uneven without being slow; of the kinds that are left out seconds alone cannot tell.
+_CAUSES = {
+    ImbalanceKind.DATA: SlowCause.DATA,
+    ImbalanceKind.MOVING: SlowCause.DATA,
+    ImbalanceKind.STAGE: SlowCause.STAGE,
+}
+# They warm up, or are longer for good.
+_NO_PAUSES = {PauseKind.FIRST_STEPS, PauseKind.LASTING}
 
 # Job and generation.
 _Watched = tuple[str, int]
@@ -113,10 +124,12 @@ class SlowMonitor:
         if job is None or _watched(job) != key or job.state not in STEPPING:
             return
         now_ns = self._runtime.now_ns()
-        news = news_of(slow_parts(job), finding)
-        if news is not None and now_ns - self._told_ns.get(key, 0) >= _CHANGES_EVERY_NS:
+        news, causes = news_of(slow_parts(job), finding), slow_causes(job, finding)
+        changed = news is not None or causes != known_causes(job)
+        if changed and now_ns - self._told_ns.get(key, 0) >= _CHANGES_EVERY_NS:
             self._told_ns[key] = now_ns
-            event = SlowJudged(job.id, job.generation.number, _sentence(news), news)
+            parts = slow_parts(job) if news is None else news
+            event = SlowJudged(job.id, job.generation.number, _sentence(parts), parts, causes)
             self._runtime.post(event, again=False)
 
     def _told(self, job: JobRecord) -> dict[int, RankColumns]:
@@ -132,6 +145,22 @@ class SlowMonitor:
 
 def _watched(job: JobRecord) -> _Watched:
     return job.id, job.generation.number
+
+
+def known_causes(job: JobRecord) -> tuple[str, ...]:
+    """Return what the core knows of what else makes steps of a job's generation long."""
+    return job.slow.causes if job.slow.generation == job.generation.number else ()
+
+
+def slow_causes(job: JobRecord, finding: LiveFinding) -> tuple[str, ...]:
+    """Return what else makes steps long, as soon as enough was seen; before, what was known."""
+    if finding.verdict is None or not finding.is_sure:
+        return known_causes(job)
+    kinds = {one.kind for one in finding.verdict.imbalances}
+    pauses = {one.kind for one in finding.verdict.pauses}
+    found = {cause.value for kind, cause in _CAUSES.items() if kind in kinds}
+    found |= {SlowCause.PAUSES.value} if pauses - _NO_PAUSES else set()
+    return tuple(sorted(found))
 
 
 def _sentence(parts: Sequence[SlowPart]) -> str:

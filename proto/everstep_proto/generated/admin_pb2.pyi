@@ -36,6 +36,7 @@ class ListNodesRequest(_message.Message):
     PAGE_NODES_FIELD_NUMBER: _builtins.int
     PAGE_TOKEN_FIELD_NUMBER: _builtins.int
     SUMMARY_ONLY_FIELD_NUMBER: _builtins.int
+    GROUPS_FIELD_NUMBER: _builtins.int
     troubled: _builtins.bool
     """List only those that are not simply healthy: in another state, claimed, doubtful or away. The summary counts all."""
     sort: _builtins.str
@@ -62,6 +63,10 @@ class ListNodesRequest(_message.Message):
     def findings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only those on which one of these conditions is open: "XidFatal"."""
 
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only those in one of these groups."""
+
     def __init__(
         self,
         *,
@@ -74,10 +79,11 @@ class ListNodesRequest(_message.Message):
         page_nodes: _builtins.int = ...,
         page_token: _builtins.str = ...,
         summary_only: _builtins.bool = ...,
+        groups: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "names", b"names", "page_nodes", b"page_nodes", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domains", b"domains", "findings", b"findings", "groups", b"groups", "names", b"names", "page_nodes", b"page_nodes", "page_token", b"page_token", "sort", b"sort", "states", b"states", "summary_only", b"summary_only", "troubled", b"troubled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2287,6 +2293,9 @@ class Ledger(_message.Message):
     MTTF_S_FIELD_NUMBER: _builtins.int
     STAGES_FIELD_NUMBER: _builtins.int
     BUDGET_BURNT_FIELD_NUMBER: _builtins.int
+    BEGIN_NS_FIELD_NUMBER: _builtins.int
+    ETTR_DEVICES_FIELD_NUMBER: _builtins.int
+    DEGRADED_DEVICE_S_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -2309,6 +2318,12 @@ class Ledger(_message.Message):
     """Mean wall clock between its failures; 0 before the first one."""
     budget_burnt: _builtins.float
     """Of the time that failures may cost to hold 99.5 %, the share that they have taken; above 1 it is missed."""
+    begin_ns: _builtins.int
+    """When its wall clock began."""
+    ettr_devices: _builtins.float
+    """productive and slow.* in device-seconds, over those of as many nodes as it may have, all the time."""
+    degraded_device_s: _builtins.float
+    """Device-seconds that it did without: it had fewer nodes than it may have."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it."""
@@ -2347,10 +2362,13 @@ class Ledger(_message.Message):
         mttf_s: _builtins.float = ...,
         stages: _abc.Iterable[Global___StageTime] | None = ...,
         budget_burnt: _builtins.float = ...,
+        begin_ns: _builtins.int = ...,
+        ettr_devices: _builtins.float = ...,
+        degraded_device_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "begin_ns", b"begin_ns", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
     _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015
@@ -2562,25 +2580,29 @@ Global___NodeInspection: _TypeAlias = NodeInspection  # noqa: Y015
 
 @_typing.final
 class GetFleetLedgerRequest(_message.Message):
-    """Which periods."""
+    """Which time of which jobs, and by what it is told apart."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PERIOD_FIELD_NUMBER: _builtins.int
     PERIODS_FIELD_NUMBER: _builtins.int
+    JOB_FIELD_NUMBER: _builtins.int
     period: _builtins.str
-    """"day" (also when empty), "week" or "month", in UTC."""
+    """"day" (also when empty), "week" or "month", in UTC; or "job", "node", "queue", "account", "cause", "device" or "generation"."""
     periods: _builtins.int
-    """So many of them, with the one that is going on; 0: 14, at most 400."""
+    """So many of them, with the one that is going on, or so many days; 0: 14, at most 400."""
+    job: _builtins.str
+    """Id or name of the jobs; empty for all."""
     def __init__(
         self,
         *,
         period: _builtins.str = ...,
         periods: _builtins.int = ...,
+        job: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["period", b"period", "periods", b"periods"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "period", b"period", "periods", b"periods"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2595,6 +2617,13 @@ class FleetLedger(_message.Message):
     PERIODS_FIELD_NUMBER: _builtins.int
     WHOLE_FIELD_NUMBER: _builtins.int
     DEFINITIONS_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    PRICE_PER_DEVICE_HOUR_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    """By what the rows are told apart, as asked for."""
+    price_per_device_hour: _builtins.float
+    """Price of a device for an hour; 0: none is set."""
     @_builtins.property
     def periods(self) -> _containers.RepeatedCompositeFieldContainer[Global___FleetPeriod]:
         """The periods in which there was a job, oldest first."""
@@ -2607,16 +2636,23 @@ class FleetLedger(_message.Message):
     def definitions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """What these numbers mean, a sentence each."""
 
+    @_builtins.property
+    def notes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What is not in these numbers, and why; a sentence each."""
+
     def __init__(
         self,
         *,
         periods: _abc.Iterable[Global___FleetPeriod] | None = ...,
         whole: Global___FleetPeriod | None = ...,
         definitions: _abc.Iterable[_builtins.str] | None = ...,
+        by: _builtins.str = ...,
+        notes: _abc.Iterable[_builtins.str] | None = ...,
+        price_per_device_hour: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["whole", b"whole"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["definitions", b"definitions", "periods", b"periods", "whole", b"whole"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "definitions", b"definitions", "notes", b"notes", "periods", b"periods", "price_per_device_hour", b"price_per_device_hour", "whole", b"whole"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2624,7 +2660,7 @@ Global___FleetLedger: _TypeAlias = FleetLedger  # noqa: Y015
 
 @_typing.final
 class FleetPeriod(_message.Message):
-    """What the time of all jobs went to in a period."""
+    """What the time of jobs went to in a period, or of one job, queue, account, cause, node, device or generation."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -2636,6 +2672,13 @@ class FleetPeriod(_message.Message):
     ETTR_TIME_FIELD_NUMBER: _builtins.int
     ETTR_WORK_FIELD_NUMBER: _builtins.int
     FAILURES_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    DEVICE_NS_FIELD_NUMBER: _builtins.int
+    ETTR_DEVICES_FIELD_NUMBER: _builtins.int
+    COST_FIELD_NUMBER: _builtins.int
+    COST_LOST_FIELD_NUMBER: _builtins.int
+    INCIDENTS_FIELD_NUMBER: _builtins.int
+    INCIDENT_IDS_FIELD_NUMBER: _builtins.int
     begin_ns: _builtins.int
     """When it began."""
     end_ns: _builtins.int
@@ -2650,9 +2693,25 @@ class FleetPeriod(_message.Message):
     """productive over node_ns."""
     failures: _builtins.int
     """Incidents that nobody planned."""
+    key: _builtins.str
+    """Name of what this row is of; empty for a period of time."""
+    device_ns: _builtins.int
+    """Time of devices in jobs."""
+    ettr_devices: _builtins.float
+    """Time of devices in steps that count, over that of all devices that the jobs might have had."""
+    cost: _builtins.float
+    """device_ns at the price; 0 without one."""
+    cost_lost: _builtins.float
+    """What failures, planned work, waiting and slowness took of that: all but productive."""
+    incidents: _builtins.int
+    """Incidents, planned ones among them."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it, the most first. Steps that are taken back later make it negative."""
+
+    @_builtins.property
+    def incident_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Ids of the newest of them."""
 
     def __init__(
         self,
@@ -2665,10 +2724,17 @@ class FleetPeriod(_message.Message):
         ettr_time: _builtins.float = ...,
         ettr_work: _builtins.float = ...,
         failures: _builtins.int = ...,
+        key: _builtins.str = ...,
+        device_ns: _builtins.int = ...,
+        ettr_devices: _builtins.float = ...,
+        cost: _builtins.float = ...,
+        cost_lost: _builtins.float = ...,
+        incidents: _builtins.int = ...,
+        incident_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_ns", b"begin_ns", "categories", b"categories", "end_ns", b"end_ns", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "jobs", b"jobs", "node_ns", b"node_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_ns", b"begin_ns", "categories", b"categories", "cost", b"cost", "cost_lost", b"cost_lost", "device_ns", b"device_ns", "end_ns", b"end_ns", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incident_ids", b"incident_ids", "incidents", b"incidents", "jobs", b"jobs", "key", b"key", "node_ns", b"node_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

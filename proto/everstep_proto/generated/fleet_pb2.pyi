@@ -1190,6 +1190,8 @@ class LauncherJoined(_message.Message):
     STORED_CLUSTER_FIELD_NUMBER: _builtins.int
     STORED_DOUBT_FIELD_NUMBER: _builtins.int
     STORED_UID_FIELD_NUMBER: _builtins.int
+    QUEUE_FIELD_NUMBER: _builtins.int
+    ACCOUNT_FIELD_NUMBER: _builtins.int
     token_sha256: _builtins.str
     """SHA-256 of the job token, hex."""
     uid: _builtins.int
@@ -1234,6 +1236,10 @@ class LauncherJoined(_message.Message):
     """Why it is not known which step in storage is the newest of the job, though there is something."""
     stored_uid: _builtins.int
     """User of the job whose newest generation is in storage, for a controller that has forgotten it; absent: not known."""
+    queue: _builtins.str
+    """Queue and account of the job, as its scheduler or its user names them; empty: none."""
+    account: _builtins.str
+    """See queue."""
     @_builtins.property
     def storage(self) -> Global___Storage:
         """Where and how often the state is brought to storage; not set: never."""
@@ -1279,10 +1285,12 @@ class LauncherJoined(_message.Message):
         stored_cluster: _builtins.str = ...,
         stored_doubt: _builtins.str = ...,
         stored_uid: _builtins.int | None = ...,
+        queue: _builtins.str = ...,
+        account: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_stored_uid", b"_stored_uid", "latest", b"latest", "storage", b"storage", "stored_uid", b"stored_uid"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored_uid", b"_stored_uid", "continues", b"continues", "free_port", b"free_port", "fresh", b"fresh", "job_id", b"job_id", "latest", b"latest", "lineage_id", b"lineage_id", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_branch", b"stored_branch", "stored_cluster", b"stored_cluster", "stored_doubt", b"stored_doubt", "stored_generation", b"stored_generation", "stored_job", b"stored_job", "stored_uid", b"stored_uid", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_stored_uid", b"_stored_uid", "account", b"account", "continues", b"continues", "free_port", b"free_port", "fresh", b"fresh", "job_id", b"job_id", "latest", b"latest", "lineage_id", b"lineage_id", "nodes_max", b"nodes_max", "nodes_min", b"nodes_min", "processes_per_node", b"processes_per_node", "program", b"program", "queue", b"queue", "reform", b"reform", "replica_nodes", b"replica_nodes", "restarts_max", b"restarts_max", "running_generation", b"running_generation", "skipped", b"skipped", "snapshot_every_max", b"snapshot_every_max", "snapshot_every_min", b"snapshot_every_min", "storage", b"storage", "stored_branch", b"stored_branch", "stored_cluster", b"stored_cluster", "stored_doubt", b"stored_doubt", "stored_generation", b"stored_generation", "stored_job", b"stored_job", "stored_uid", b"stored_uid", "token_sha256", b"token_sha256", "uid", b"uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__stored_uid: _TypeAlias = _typing.Literal["stored_uid"]  # noqa: Y015
     _WhichOneofArgType__stored_uid: _TypeAlias = _typing.Literal["_stored_uid", b"_stored_uid"]  # noqa: Y015

@@ -382,9 +382,12 @@ def _controller() -> Iterator[CallSite]:
     )
     undamaged = "no fault of the field damages the journal's bytes"
     yield CallSite(
-        f"{c}journal.sqlite.ledger_history",
-        "the ledger of %s at %d is left out: bits changed on the disk",
+        f"{c}journal.sqlite.history",
+        "the %s of %s at %s is left out of the history: bits changed on the disk",
         *(_N, undamaged),
+    )
+    yield CallSite(
+        f"{c}api.admin.history_queries", "a row of the history is left out: %s", _N, undamaged
     )
     yield CallSite(
         _C,

@@ -37,6 +37,11 @@ ASKING = [
     ["inject", "node-1", "xid:79"],
     ["inject", "node-1", "--list"],
     ["inject", "node-1", "--clear"],
+    ["drivers"],
+    ["policy"],
+    ["policy", "node-1", "--what-if", "enforce"],
+    ["pause", "--drivers"],
+    ["resume", "--drivers"],
     ["version"],
 ]
 
@@ -201,6 +206,18 @@ def test_a_shell_completes_the_names_of_nodes(
         call()
     assert ended.value.code in (0, None)
     assert "plain,node-1" in capsys.readouterr().out
+
+
+def test_a_shell_completes_the_names_of_groups(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_EVERSTEP_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "everstep nodes --group ro")
+    monkeypatch.setenv("COMP_CWORD", "3")
+    with pytest.raises(SystemExit) as ended:
+        call()
+    assert ended.value.code in (0, None)
+    assert capsys.readouterr().out.split() == ["plain,row-1"]
 
 
 def test_an_injection_is_passed_on_with_its_time() -> None:

@@ -1,5 +1,6 @@
 """Nodes of a fleet on the command line: summary, lines, lists of nodes, drawn again and again."""
 
+import csv
 import io
 import json
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from everstep_cli.commands.session import AdminSession
 from everstep_cli.main import run_command, screen
 from everstep_cli.views import formatting, tables
 from everstep_cli.views.findings import finding_list
-from everstep_cli.views.fleet import fleet_ledger_sheet
+from everstep_cli.views.fleet_ledger import fleet_ledger_csv, fleet_ledger_sheet
 from everstep_common.node_lists import NodeListError, expand
 from everstep_proto.generated import admin_pb2
 from fakes import cli_fleet
@@ -71,12 +72,14 @@ def test_names_after_nodes_are_told_where_single_nodes_are_asked_for(
 def test_hardware_and_domain_are_columns_on_demand() -> None:
     assert "24 GiB" not in call("nodes")[1]
     assert "24 GiB" in call("nodes", "--long")[1]
+    assert "batch,row-1" in call("nodes", "--long")[1]
 
 
 def test_every_choice_goes_to_the_controller() -> None:
     admin = FakeAdmin()
     options = ["--state", "lost,away", "--state", "suspect", "--finding", "XidFatal"]
     options += ["--domain", "rack 7", "--node", "node-[1-2]", "--sort", "since", "--summary"]
+    options += ["--group", "batch,logins"]
     assert call("nodes", *options, admin=admin)[0] == 0
     (asked,) = admin.selections
     assert asked == admin_pb2.ListNodesRequest(
@@ -84,6 +87,7 @@ def test_every_choice_goes_to_the_controller() -> None:
         states=["lost", "away", "suspect"],
         findings=["XidFatal"],
         domains=["rack 7"],
+        groups=["batch", "logins"],
         sort="since",
         summary_only=True,
     )
@@ -403,8 +407,12 @@ def test_the_ettr_of_the_fleet_is_a_row_for_each_period(
     assert "ETTR_time = …" in drawn
     call("ettr", "--by", "month", "--last", "3", admin=admin)
     assert admin.told == [("fleet ledger", "day", "14"), ("fleet ledger", "month", "3")]
-    assert call("ettr", "demo", "--by", "week", admin=admin)[0] == 2
-    assert "leave JOB out" in capsys.readouterr().err
+    assert call("ettr", "demo", "--by", "cause", admin=admin)[0] == 0
+    assert admin.told[-1] == ("fleet ledger", "cause", "14")
+    assert call("ettr", "demo", "--by", "week", "--published", admin=admin)[0] == 2
+    assert "without --by" in capsys.readouterr().err
+    assert call("ettr", "--by", "rack", admin=admin)[0] == 2
+    assert "'queue', 'account', 'cause'" in capsys.readouterr().err
 
 
 def test_what_a_rank_wrote_is_shown_with_its_rank_and_steers_no_terminal(
@@ -425,10 +433,46 @@ def test_the_step_in_hand_of_a_running_job_is_no_loss() -> None:
     one.categories.add(name="inflight", time_ns=40)
     one.categories.add(name="init.proc", time_ns=10)
     drawn = io.StringIO()
-    for view in fleet_ledger_sheet(admin_pb2.FleetLedger(periods=[one], whole=one)):
+    for view in fleet_ledger_sheet(admin_pb2.FleetLedger(periods=[one], whole=one, by="day")):
         screen(drawn, 120).print(view)
     assert "init.proc 10.0%" in drawn.getvalue()
     assert "inflight" not in drawn.getvalue()
+
+
+def test_what_is_billed_is_a_table_with_hours_by_category_and_no_formula() -> None:
+    hour_ns = 3_600_000_000_000
+    one = admin_pb2.FleetPeriod(
+        key="=SUM(A1)", jobs=2, node_ns=3 * hour_ns, device_ns=24 * hour_ns, cost=60.0,
+        cost_lost=20.0, end_ns=86_400 * 10**9,
+    )  # fmt: skip
+    one.categories.add(name="productive", time_ns=2 * hour_ns)
+    one.categories.add(name="inc.detect", time_ns=hour_ns)
+    table = fleet_ledger_csv(admin_pb2.FleetLedger(periods=[one], by="account"))
+    (row,) = csv.DictReader(io.StringIO(table))
+    assert (row["account"], row["jobs"], row["from"]) == ("'=SUM(A1)", "2", "1970-01-01T00:00:00Z")
+    assert (row["node_hours"], row["device_hours"], row["cost"]) == (
+        "3.000000",
+        "24.000000",
+        "60.00",
+    )
+    assert row["node_hours productive"] == "2.000000"
+    categories = [float(value) for name, value in row.items() if name.startswith("node_hours ")]
+    assert sum(categories) == 3
+
+
+def test_incidents_are_shown_with_the_newest_of_each_cause_to_ask_about() -> None:
+    one = admin_pb2.FleetPeriod(key="node", incidents=3, failures=3, device_ns=36 * 10**11, cost=9)
+    one.incident_ids.append("demo-1.7")
+    ledger = admin_pb2.FleetLedger(
+        periods=[one], whole=one, by="cause", price_per_device_hour=2.5, notes=["It begins late."]
+    )
+    drawn = io.StringIO()
+    for view in fleet_ledger_sheet(ledger):
+        screen(drawn, 120).print(view)
+    lines = drawn.getvalue().splitlines()
+    assert lines[0] == "It begins late."
+    assert any(line.split()[:4] == ["node", "3", "3", "1.00"] for line in lines)
+    assert "demo-1.7" in drawn.getvalue()
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,41 @@ def test_a_thousand_entries_are_journaled_in_order(tmp_path: Path) -> None:
     assert asyncio.run(scenario()) == list(range(1, 1001))
 
 
+class HastyLoop(asyncio.SelectorEventLoop):
+    """A loop on whose clock a second passes with each look."""
+
+    now_s = 0.0
+
+    def time(self) -> float:
+        self.now_s += 1.0
+        return self.now_s
+
+
+def test_others_have_their_turn_while_many_entries_are_handed_over(tmp_path: Path) -> None:
+    seen: list[int] = []
+
+    class Sharing(User):
+        def journaled(self, entries: Sequence[JournalEntry]) -> None:
+            super().journaled(entries)
+            if not seen:
+                asyncio.get_running_loop().call_soon(lambda: seen.append(len(self.done)))
+
+    async def scenario() -> list[int]:
+        user = Sharing()
+        journal = GroupCommit(lambda: SqliteJournal(tmp_path / "j"), user)
+        for _ in range(1000):
+            journal.append(entry())
+        journal.start(0)
+        while not seen:  # noqa: ASYNC110  turns of the loop are what it waits for
+            await asyncio.sleep(0)
+        await journal.stop()
+        return user.done
+
+    with asyncio.Runner(loop_factory=HastyLoop) as runner:
+        assert runner.run(scenario()) == list(range(1, 1001))
+    assert 0 < seen[0] < 100
+
+
 def test_a_thread_that_dies_of_an_entry_says_so(tmp_path: Path) -> None:
     async def scenario() -> None:
         journal = GroupCommit(lambda: SqliteJournal(tmp_path / "j"), User())

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from everstep_common.judging.findings import Finding, Severity
 from everstep_controller.api.admin.errors import UnknownNameError, UnusableRequestError
 from everstep_controller.api.admin.node_list import ORDERS, STATES, list_nodes
+from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.node import Claim, NodeRecord, NodeState, OpenFinding
 from everstep_controller.core.model.node_liveness import NodeLiveness
 from everstep_controller.core.model.state import State
@@ -38,6 +39,18 @@ def fleet() -> State:
     nodes["n5"].liveness.silence.doubt = "it does not answer"
     nodes["n6"].liveness.connected = False
     nodes["n7"].health.findings = {"a": _finding("XidFatal")}
+    return state
+
+
+def grouped_fleet() -> State:
+    """Return them, some of them in groups."""
+    state = fleet()
+    state.groups = {
+        "batch": Group(nodes=("n1", "n4")),
+        "left": Group(domains=("left",)),
+        "nobody": Group(nodes=("n99",)),
+    }
+    state.reindex()
     return state
 
 
@@ -143,3 +156,26 @@ def test_what_is_only_information_counts_for_no_node_and_is_still_found_by_its_n
     assert "JobOutOfMemory" not in {one.name for one in reply.summary.findings}
     assert names(Request(sort="findings"), state)[:2] == ["n4", "n7"]
     assert names(Request(findings=["JobOutOfMemory"]), state) == ["n1"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [
+        (Request(groups=["batch"]), ["n1", "n4"]),
+        (Request(groups=["batch", "left"]), ["n1", "n3", "n4", "n5", "n7"]),
+        (Request(groups=["left"], states=["claimed"]), ["n3"]),
+        (Request(groups=["nobody"]), []),
+    ],
+)
+def test_nodes_of_any_of_the_named_groups_are_listed(request_: Request, found: list[str]) -> None:
+    state = grouped_fleet()
+    assert names(request_, state) == found
+    summary = list_nodes(state, request_).summary
+    assert (summary.nodes, summary.fleet_nodes) == (len(found), 7)
+
+
+def test_a_group_that_is_not_configured_is_refused_with_those_that_are() -> None:
+    with pytest.raises(UnusableRequestError, match="no group 'left ring'; groups are batch, left"):
+        list_nodes(grouped_fleet(), Request(groups=["left ring"]))
+    with pytest.raises(UnusableRequestError, match=r"none is configured; docs/groups\.md"):
+        list_nodes(fleet(), Request(groups=["batch"]))

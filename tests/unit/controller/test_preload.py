@@ -116,7 +116,7 @@ def test_members_are_not_told_spares_are_and_without_any_snapshot() -> None:
     world.state.nodes["c"] = NodeRecord(
         "c", NodeState.HEALTHY, liveness=NodeLiveness(connected=True)
     )
-    world.job.launchers = {name: Launcher(1, 0) for name in ("a", "b", "c")}
+    world.job.launchers = {name: Launcher(1) for name in ("a", "b", "c")}
     world.service.report("train", "a", NodeHoldings({}, 0, preload=_PRELOAD))
     world.service.job_changed("train")
     world.settle()

@@ -12,7 +12,7 @@ class Diary:
     done: list[str] = field(default_factory=list)
 
     def chores(self) -> Chores:
-        return Chores(self.snapshot, self.retention, self.roll_up)
+        return Chores(self.snapshot, self.retention, self.write_history)
 
     async def snapshot(self) -> None:
         self.done.append("snapshot")
@@ -20,8 +20,8 @@ class Diary:
     async def retention(self) -> None:
         self.done.append("retention")
 
-    async def roll_up(self) -> None:
-        self.done.append("ledger roll-up")
+    async def write_history(self) -> None:
+        self.done.append("history")
 
 
 def test_every_chore_has_its_interval_and_runs_once_when_it_is_late() -> None:
@@ -31,7 +31,7 @@ def test_every_chore_has_its_interval_and_runs_once_when_it_is_late() -> None:
     assert intervals == {
         "snapshot": timedelta(minutes=5),
         "retention": timedelta(hours=1),
-        "ledger roll-up": timedelta(minutes=10),
+        "history": timedelta(minutes=1),
     }
     # What all controllers of a site would do at the same second is spread.
     assert all(job.trigger.jitter for job in jobs.values())
@@ -47,6 +47,6 @@ def test_each_runs_when_it_is_its_time() -> None:
             assert job.misfire_grace_time is None
             await job.func()
         scheduler.shutdown(wait=False)
-        assert sorted(diary.done) == ["ledger roll-up", "retention", "snapshot"]
+        assert sorted(diary.done) == ["history", "retention", "snapshot"]
 
     asyncio.run(scenario())

@@ -12,24 +12,28 @@ from everstep_controller.metrics.collector import (
     job_metrics,
     standby_metrics,
 )
+from everstep_controller.metrics.evidence_ages import EvidenceAges
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 from everstep_controller.metrics.webhook_metrics import webhook_metrics
 
 ROOT = Path(__file__).resolve().parents[3]
 _SERIES = re.compile(r"everstep_(?:job|vault|storage)_[a-z_]+")
 _IN_RULES = re.compile(r"\beverstep_[a-z_]+")
+_SUFFIXES = {"counter": "_total", "histogram": "_bucket"}
 _COUNTS = Counts(0, 0, 0, 0, False, {}, {}, 0, 0)
 
 
-def _of_controller() -> set[str]:
+def series_of_controller() -> set[str]:
+    """Return the names of all series of the controller, also where there are none of it yet."""
     families = (
         *fleet_metrics(State(), _COUNTS),
         *job_metrics(State(), 0),
         *snapshot_metrics((), 0),
         *standby_metrics(()),
         *webhook_metrics(()),
+        *EvidenceAges().metric(),
     )
-    return {one.name + ("_total" if one.type == "counter" else "") for one in families}
+    return {one.name + _SUFFIXES.get(one.type, "") for one in families}
 
 
 def _of_agent() -> set[str]:
@@ -37,10 +41,10 @@ def _of_agent() -> set[str]:
 
 
 def test_every_alert_is_about_series_of_the_controller() -> None:
-    rules = (ROOT / "systemd/prometheus-rules.yml").read_text(encoding="utf-8")
+    rules = (ROOT / "monitoring/prometheus/alerts.yml").read_text(encoding="utf-8")
     named = set(_IN_RULES.findall(rules))
     assert len(named) >= 11
-    assert named - _of_controller() == set()
+    assert named - series_of_controller() == set()
 
 
 def test_the_guide_for_operators_names_no_series_that_is_not_there() -> None:
@@ -48,4 +52,15 @@ def test_the_guide_for_operators_names_no_series_that_is_not_there() -> None:
     guide = "".join(page.read_text(encoding="utf-8") for page in pages)
     named = set(_SERIES.findall(guide))
     assert len(named) >= 12
-    assert named - _of_controller() - _of_agent() == set()
+    assert named - series_of_controller() - _of_agent() == set()
+
+
+def test_every_alert_leads_to_a_page_and_a_headline_that_there_are() -> None:
+    rules = (ROOT / "monitoring/prometheus/alerts.yml").read_text(encoding="utf-8")
+    links = re.findall(r"runbook_url: docs/(\S+?)#(\S+)", rules)
+    assert len(links) == rules.count("- alert:")
+    for page, anchor in set(links):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        heads = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+        anchors = {re.sub(r"[^a-z0-9 -]", "", head.lower()).replace(" ", "-") for head in heads}
+        assert anchor in anchors, f"{page} has no headline {anchor}"

@@ -124,3 +124,13 @@ def test_each_verdict_is_told_and_one_that_is_not_killed_fails(
 def test_a_table_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(LookupError, match="no mutants of nothing"):
         mutants.read_mutants(tmp_path, "nothing")
+
+
+def test_every_mutant_of_this_tree_finds_its_text() -> None:
+    lost = {}
+    for mutant in mutants.read_mutants(mutants.ROOT / "tools" / "mutants"):
+        try:
+            mutants.place_after(mutants.ROOT, mutant)
+        except LookupError as error:
+            lost[mutant.id] = str(error)
+    assert lost == {}

@@ -34,6 +34,18 @@ def test_all_options() -> None:
     assert options.command == (sys.executable, "-c", "pass", "--", "--job")
 
 
+def test_whose_time_it_is_the_user_says_or_the_environment_or_slurm(script: str) -> None:
+    slurm = {"SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_ACCOUNT": "nlp"}
+    for line, environ, expected in (
+        ("train.py", {}, ("", "")),
+        ("train.py", slurm, ("gpu", "nlp")),
+        ("train.py", {**slurm, "EVERSTEP_QUEUE": "big"}, ("big", "nlp")),
+        ("--queue mine --account own train.py", slurm, ("mine", "own")),
+    ):
+        options = parsed(line, **environ)
+        assert (options.queue, options.account) == expected
+
+
 def test_a_line_of_torchrun_means_the_same(script: str, tmp_path: Path) -> None:
     options = parsed(
         "--nnodes=1:2 --nproc_per_node 2 --max_restarts=3 --rdzv_id=llama --rdzv-backend c10d "

@@ -225,4 +225,6 @@ def join_message(
         job_id=job_id,
         replica_nodes=options.replica_nodes,
         program=options.program,
+        queue=options.queue,
+        account=options.account,
     )

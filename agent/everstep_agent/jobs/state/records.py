@@ -80,6 +80,8 @@ def joined_record(
         job_id=request.job_id or facts.job_id,
         replica_nodes=request.replica_nodes,
         program=request.program,
+        queue=request.queue,
+        account=request.account,
         token_sha256=facts.place.token_sha256,
         uid=facts.place.uid,
         stored_generation=seen.newest_generation if seen else 0,

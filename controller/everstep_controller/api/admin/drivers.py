@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from everstep_controller.core.model.isolation import DriverRecord, NodeIsolation
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import isolation, isolation_view
+from everstep_controller.core.nodes import isolation_differences, isolation_view
 from everstep_controller.drivers.worker import SchedulerReading
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
@@ -32,7 +32,7 @@ class DriverQueries:
             drivers=[
                 _driver_line(state, record, readings.get(name), failed.get(name, 0))
                 for name, record in sorted(state.drivers.items())
-                if name != isolation.BUILT_IN
+                if name != isolation_differences.BUILT_IN
             ],
             paused=state.drivers_paused,
             paused_ns=state.drivers_paused_ns,
@@ -46,7 +46,7 @@ class DriverQueries:
 def _driver_line(
     state: State, record: DriverRecord, reading: SchedulerReading | None, failed_calls: int
 ) -> admin_pb2.DriverLine:
-    own = [name for name in state.nodes if isolation.is_own(state, record.name, name)]
+    own = [name for name in state.nodes if isolation_differences.is_own(state, record.name, name)]
     known = (record.nodes[name] for name in own if name in record.nodes)
     holds = [one.hold for one in known if one.hold is not None]
     line = admin_pb2.DriverLine(
@@ -71,8 +71,10 @@ def _views(
     for name, record in sorted(state.drivers.items()):
         reading, known = readings.get(name), record.nodes.get(node) or NodeIsolation()
         told = reading.nodes.get(node) if reading is not None else None
-        elsewhere = not isolation.is_own(state, name, node)
-        if name == isolation.BUILT_IN or (elsewhere and told is None and known.hold is None):
+        elsewhere = not isolation_differences.is_own(state, name, node)
+        if name == isolation_differences.BUILT_IN or (
+            elsewhere and told is None and known.hold is None
+        ):
             continue
         view = admin_pb2.SchedulerView(
             driver=name,

@@ -25,6 +25,19 @@ def node_named(state: State, name: str) -> NodeRecord:
     return node
 
 
+def group_named(state: State, name: str) -> str:
+    """Return the name of a group that is configured. Raises UnusableRequestError."""
+    if name in state.groups:
+        return name
+    if not state.groups:
+        raise UnusableRequestError(
+            f"there is no group {name!r}: none is configured; docs/groups.md shows how"
+        )
+    raise UnusableRequestError(
+        f"there is no group {name!r}; groups are {', '.join(sorted(state.groups))}"
+    )
+
+
 def job_named(state: State, name: str) -> JobRecord:
     """Return the newest job of a name, or the job of an id. Raises UnknownNameError."""
     job = state.job(name)

@@ -1,26 +1,38 @@
-"""Ledger of the fleet: what the time of all jobs went to, by day, week or month."""
+"""Ledger of the fleet: what the time of jobs went to, by period, or by job, queue, cause and more.
+
+Hours of jobs tell periods, jobs, queues and accounts; incidents tell causes, nodes, devices and
+generations, each with what its stages have cost.
+"""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from itertools import groupby, pairwise
+from itertools import chain, groupby
 from types import MappingProxyType
 
 from everstep_controller.api.admin.errors import UnusableRequestError
-from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.accounting.categories import Category, Group
 from everstep_controller.core.accounting.ledger import ettr_time, ettr_work
-from everstep_controller.journal.port import DAY_NS, LedgerRow
+from everstep_controller.journal.history_rows import IncidentTold, JobHour
+from everstep_controller.journal.port import DAY_NS
 from everstep_proto.generated import admin_pb2
 
-DEFINITIONS = (
+_DEFINITIONS = (
     "Times are those of nodes: a second of a job on 8 nodes counts 8, by the nodes that it has at "
     "the time.",
-    "ETTR_time = (productive + slow.*) / time of nodes in jobs. ETTR_work = productive / the same.",
-    "A step that is taken back counts against the day on which it is; time that was not written "
-    "down, for the controller was away, counts for the day on which it is back.",
+    "ETTR_time = (productive + slow.*) / time of nodes in jobs. ETTR_work = productive / the same. "
+    "ETTR_devices = (productive + slow.*) in device-seconds / the device-seconds of as many nodes "
+    "as the jobs may have.",
+    "A step that is taken back counts against the hour in which it is.",
+)
+_DEFINITIONS_INCIDENTS = (
+    "Times are those of nodes: a second of a job on 8 nodes counts 8.",
+    "An incident counts for the day on which it began, with all that it has cost until now.",
 )
 _PERIODS_DEFAULT, _PERIODS_MAX = 14, 400
+_INCIDENTS_NAMED = 8
+_NS_PER_HOUR = 3.6e12
 _CATEGORIES = {category.value: category for category in Category}
 
 
@@ -35,9 +47,44 @@ _BEGINS: Mapping[str, Callable[[datetime], datetime]] = MappingProxyType(
         "month": lambda at: _day(at).replace(day=1),
     }
 )
-
-
 _DAYS_MAX: Mapping[str, int] = MappingProxyType({"day": 1, "week": 7, "month": 31})
+
+NONE = "(none)"
+# By what the hours of jobs are told apart, besides time; and incidents.
+_OF_HOURS: Mapping[str, Callable[[str, JobHour], str]] = MappingProxyType(
+    {
+        "job": lambda job, _: job,
+        "queue": lambda _, hour: hour.queue or NONE,
+        "account": lambda _, hour: hour.account or NONE,
+    }
+)
+_OF_INCIDENTS: Mapping[str, Callable[[IncidentTold], str]] = MappingProxyType(
+    {
+        "cause": lambda one: one.cause,
+        "node": lambda one: one.node or NONE,
+        "device": lambda one: f"{one.node} {one.device}" if one.device else NONE,
+        "generation": lambda one: f"{one.job} generation {one.generation}",
+    }
+)
+DIMENSIONS = (*_BEGINS, *_OF_HOURS, *_OF_INCIDENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Hour:
+    """An hour of a job, and when it began."""
+
+    job: str
+    begin_ns: int
+    told: JobHour
+
+
+@dataclass(frozen=True, slots=True)
+class DatedIncident:
+    """An incident, its id, and when it began."""
+
+    id: str
+    begin_ns: int
+    told: IncidentTold
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +113,42 @@ class Periods:
         return min(self.now_ns, self.begin(begin_ns + _DAYS_MAX[self.kind] * DAY_NS))
 
 
-def periods_of(request: admin_pb2.GetFleetLedgerRequest, now_ns: int) -> Periods:
-    """Return which periods are asked for. Raises UnusableRequestError."""
-    kind = request.period or "day"
-    if kind not in _BEGINS:
-        raise UnusableRequestError(f"there is no period {kind!r}; there is {', '.join(_BEGINS)}")
-    return Periods(kind, min(request.periods or _PERIODS_DEFAULT, _PERIODS_MAX), now_ns)
+@dataclass(frozen=True, slots=True)
+class LedgerQuestion:
+    """Which time is asked for, by what it is told apart, and what a device costs for an hour."""
+
+    by: str
+    periods: Periods
+    # Id or name of jobs; "": all.
+    job: str = ""
+    price: float = 0.0
+
+    @property
+    def is_of_incidents(self) -> bool:
+        """Whether incidents tell it, and no hours."""
+        return self.by in _OF_INCIDENTS
+
+    def takes(self, job: str, name: str) -> bool:
+        """Return whether a job is asked about."""
+        return self.job in ("", job, name)
+
+
+def question_of(
+    request: admin_pb2.GetFleetLedgerRequest, now_ns: int, price: float = 0.0
+) -> LedgerQuestion:
+    """Return what is asked for. Raises UnusableRequestError."""
+    by = request.period or "day"
+    if by not in DIMENSIONS:
+        raise UnusableRequestError(f"nothing is told by {by!r}; there is {', '.join(DIMENSIONS)}")
+    if request.periods > _PERIODS_MAX:
+        raise UnusableRequestError(
+            f"there is no row of {request.periods} periods ago: ask for the last 1 to "
+            f"{_PERIODS_MAX}"
+        )
+    count = request.periods or _PERIODS_DEFAULT
+    return LedgerQuestion(
+        by, Periods(by if by in _BEGINS else "day", count, now_ns), request.job, price
+    )
 
 
 @dataclass(slots=True)
@@ -79,42 +156,130 @@ class _Sum:
     jobs: set[str] = field(default_factory=set)
     totals: Counter[Category] = field(default_factory=Counter)
     failures: int = 0
+    incidents: list[str] = field(default_factory=list)
+    # Nanoseconds of devices: all, in productive steps, in steps that count, and as many as the jobs
+    # might have had.
+    device_ns: int = 0
+    productive_ns: int = 0
+    made_ns: int = 0
+    wanted_ns: int = 0
 
-    def add(self, before: LedgerRow, row: LedgerRow) -> None:
-        self.jobs.add(row.job)
-        self.failures += row.failures - before.failures
-        for name in before.totals.keys() | row.totals.keys():
-            gained = row.totals.get(name, 0) - before.totals.get(name, 0)
-            if name in _CATEGORIES:  # one of another version is time that nobody can name
-                self.totals[_CATEGORIES[name]] += gained * row.nodes
+    def add_hour(self, job: str, before: JobHour, hour: JobHour) -> None:
+        self.jobs.add(job)
+        self.failures += hour.failures - before.failures
+        self.add_times(_gained(before, hour), hour.devices_per_node)
+        wall_ns = sum(hour.totals.values()) - sum(before.totals.values())
+        nodes = max(hour.nodes_max, hour.nodes)
+        self.wanted_ns += wall_ns * nodes * hour.devices_per_node
+
+    def add_incident(self, one: DatedIncident) -> None:
+        self.jobs.add(one.told.job)
+        self.incidents.append(one.id)
+        self.failures += one.told.failure
+        self.add_times(one.told.node_costs, one.told.devices_per_node)
+
+    def add_times(self, node_ns: Mapping[str, int], devices: int) -> None:
+        for name, amount in node_ns.items():
+            self.device_ns += amount * devices
+            category = _CATEGORIES.get(name)
+            if category is None:  # one of another version is time that nobody can name
+                continue
+            self.totals[category] += amount
+            productive = category.group is Group.PRODUCTIVE
+            self.productive_ns += amount * devices * productive
+            self.made_ns += amount * devices * (productive or category.group is Group.SLOW)
 
 
-def fleet_ledger(
-    periods: Periods, rows: Iterable[LedgerRow], current: Iterable[LedgerRow]
+def _gained(before: JobHour, hour: JobHour) -> dict[str, int]:
+    """Return what has come by category, in nanoseconds of nodes."""
+    if before.node_ns or hour.node_ns:
+        old, new, nodes = before.weighed(), hour.weighed(), 1
+    else:  # of a version that told the nodes of the newest time only, too
+        old, new, nodes = before.totals, hour.totals, hour.nodes
+    return {
+        name: (new.get(name, 0) - old.get(name, 0)) * nodes
+        for name in sorted(old.keys() | new.keys())
+        if new.get(name, 0) != old.get(name, 0)
+    }
+
+
+def ledger_of_hours(
+    asked: LedgerQuestion, before: Mapping[str, JobHour], hours: Iterable[Hour]
 ) -> admin_pb2.FleetLedger:
-    """Return the fleet's time by period, from rows by job and time, and from how it is now."""
-    sums: dict[int, _Sum] = {}
-    whole = _Sum()
-    every = sorted((*rows, *current), key=lambda row: (row.job, row.at_ns))
-    for job, told in groupby(every, key=lambda row: row.job):
-        for before, row in pairwise((LedgerRow(job, 0, {}), *told)):
-            if row.at_ns >= periods.first_ns and before.totals != row.totals:
-                sums.setdefault(periods.begin(row.at_ns), _Sum()).add(before, row)
-                whole.add(before, row)
+    """Return the time of jobs by period or by what it is asked by, from hours of each job in order.
+
+    ``before`` is the last hour of each job before the first period.
+    """
+    sums: dict[tuple[int, str], _Sum] = {}
+    whole, name_of = _Sum(), _OF_HOURS.get(asked.by)
+    for job, told in groupby(hours, key=lambda hour: hour.job):
+        last = before.get(job, JobHour({}))
+        for hour in told:
+            if not asked.takes(job, hour.told.name):
+                continue
+            begin_ns, key = asked.periods.begin(hour.begin_ns), ""
+            if name_of is not None:
+                begin_ns, key = asked.periods.first_ns, name_of(job, hour.told)
+            if last.totals != hour.told.totals:
+                for one in (sums.setdefault((begin_ns, key), _Sum()), whole):
+                    one.add_hour(job, last, hour.told)
+            last = hour.told
+    return _ledger(asked, sums, whole, _DEFINITIONS)
+
+
+def ledger_of_incidents(
+    asked: LedgerQuestion, incidents: Iterable[DatedIncident]
+) -> admin_pb2.FleetLedger:
+    """Return what incidents have cost, by cause, node, device or generation."""
+    sums: dict[tuple[int, str], _Sum] = {}
+    whole, first_ns = _Sum(), asked.periods.first_ns
+    for one in incidents:
+        if asked.takes(one.told.job, one.told.name):
+            key = _OF_INCIDENTS[asked.by](one.told)
+            for place in (sums.setdefault((first_ns, key), _Sum()), whole):
+                place.add_incident(one)
+    return _ledger(asked, sums, whole, _DEFINITIONS_INCIDENTS)
+
+
+def _ledger(
+    asked: LedgerQuestion,
+    sums: Mapping[tuple[int, str], _Sum],
+    whole: _Sum,
+    definitions: Iterable[str],
+) -> admin_pb2.FleetLedger:
     return admin_pb2.FleetLedger(
-        periods=[_period(told, begin, periods.end(begin)) for begin, told in sorted(sums.items())],
-        whole=_period(whole, periods.first_ns, periods.now_ns),
-        definitions=DEFINITIONS,
+        periods=list(_rows(asked, sums)),
+        whole=_row(asked, whole, "", (asked.periods.first_ns, asked.periods.now_ns)),
+        definitions=definitions,
+        by=asked.by,
+        price_per_device_hour=asked.price,
     )
 
 
-def _period(told: _Sum, begin_ns: int, end_ns: int) -> admin_pb2.FleetPeriod:
+def _rows(
+    asked: LedgerQuestion, sums: Mapping[tuple[int, str], _Sum]
+) -> Iterator[admin_pb2.FleetPeriod]:
+    """Yield periods as they follow one another, and all else by its time, the most first."""
+    if asked.by in _BEGINS:
+        for (begin_ns, key), told in sorted(sums.items()):
+            yield _row(asked, told, key, (begin_ns, asked.periods.end(begin_ns)))
+        return
+    span = (asked.periods.first_ns, asked.periods.now_ns)
+    for (_, key), told in sorted(sums.items(), key=lambda one: (-one[1].device_ns, one[0])):
+        yield _row(asked, told, key, span)
+
+
+def _row(
+    asked: LedgerQuestion, told: _Sum, key: str, span: tuple[int, int]
+) -> admin_pb2.FleetPeriod:
     node_ns = sum(told.totals.values())
     return admin_pb2.FleetPeriod(
-        begin_ns=begin_ns,
-        end_ns=end_ns,
+        key=key,
+        begin_ns=span[0],
+        end_ns=span[1],
         jobs=len(told.jobs),
         node_ns=node_ns,
+        device_ns=told.device_ns,
         categories=[
             admin_pb2.Category(name=category.value, time_ns=amount, meaning=category.meaning)
             for category, amount in told.totals.most_common()
@@ -122,5 +287,16 @@ def _period(told: _Sum, begin_ns: int, end_ns: int) -> admin_pb2.FleetPeriod:
         ],
         ettr_time=ettr_time(told.totals, node_ns),
         ettr_work=ettr_work(told.totals, node_ns),
+        ettr_devices=told.made_ns / told.wanted_ns if told.wanted_ns > 0 else 0.0,
         failures=told.failures,
+        incidents=len(told.incidents),
+        incident_ids=told.incidents[-_INCIDENTS_NAMED:],
+        cost=told.device_ns / _NS_PER_HOUR * asked.price,
+        cost_lost=(told.device_ns - told.productive_ns) / _NS_PER_HOUR * asked.price,
     )
+
+
+def hours_in_order(hours: Iterable[Hour], newer: Iterable[Hour]) -> list[Hour]:
+    """Return hours by job and time; of one that is told twice the newer one."""
+    known = {(one.job, one.begin_ns): one for one in chain(hours, newer)}
+    return [known[place] for place in sorted(known)]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from everstep_controller.api.admin.errors import UnusableRequestError, node_named
+from everstep_controller.api.admin.errors import UnusableRequestError, group_named, node_named
 from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
@@ -87,6 +87,7 @@ def _selected(state: State, request: admin_pb2.ListNodesRequest) -> Iterator[Nod
         raise UnusableRequestError(
             f"there is no state {unknown[0]!r}; states are {', '.join(STATES)}"
         )
+    groups = frozenset(group_named(state, name) for name in request.groups)
     nodes: Iterable[NodeRecord] = state.nodes.values()
     if request.names:
         nodes = (node_named(state, name) for name in dict.fromkeys(request.names))
@@ -96,6 +97,7 @@ def _selected(state: State, request: admin_pb2.ListNodesRequest) -> Iterator[Nod
         if (
             (not states or _is_one_of(node, states))
             and (not domains or node.spec.domain in domains)
+            and (not groups or not groups.isdisjoint(state.index.groups_of(node.name)))
             and (not conditions or not conditions.isdisjoint(_conditions(node)))
         ):
             yield node

@@ -13,7 +13,7 @@ from everstep_controller.core.model.policy import NodePolicy
 from everstep_controller.core.model.state import State
 from everstep_controller.core.nodes import budgets
 from everstep_controller.core.nodes.judged import judged_isolations
-from everstep_controller.core.nodes.what_if import BY_ITSELF_NS, WhatIf, what_if
+from everstep_controller.core.nodes.what_if import BY_ITSELF_NS, WhatIf, together, what_if
 from everstep_controller.runtime.runtime import Runtime
 from everstep_proto.generated import admin_pb2
 
@@ -61,7 +61,8 @@ class PolicyQueries:
             outcome = what_if(state, records, {condition}, since_ns)[condition]
             reply.what_if.append(_what_if_line(outcome))
         if len(found) > 1:
-            reply.what_if.append(_together(what_if(state, records, found, since_ns)))
+            at_once = what_if(state, records, found, since_ns)
+            reply.what_if.append(_what_if_line(together(at_once.values())))
         full = len(state.judged) >= JUDGED_MAX
         oldest_ns = min((one.at_ns for one in state.judged), default=0) if full else 0
         reply.known_since_ns = oldest_ns if oldest_ns > since_ns else 0
@@ -159,20 +160,7 @@ def _what_if_line(outcome: WhatIf) -> admin_pb2.WhatIfLine:
         isolated=outcome.isolated[:_NODES_NAMED],
         held_back=outcome.held_back[:_NODES_NAMED],
         why=outcome.why,
-        by_itself=outcome.by_itself,
+        by_itself=len(outcome.by_itself),
         within_ns=BY_ITSELF_NS,
-        done=outcome.done,
+        done=len(outcome.done),
     )
-
-
-def _together(outcomes: dict[str, WhatIf]) -> admin_pb2.WhatIfLine:
-    """Return the line of all conditions at once, which share the budgets."""
-    whole = WhatIf("")
-    for one in outcomes.values():
-        whole.found |= one.found
-        whole.isolated += [name for name in one.isolated if name not in whole.isolated]
-        whole.held_back += [name for name in one.held_back if name not in whole.held_back]
-        whole.why = whole.why or one.why
-        whole.by_itself += one.by_itself
-        whole.done += one.done
-    return _what_if_line(whole)

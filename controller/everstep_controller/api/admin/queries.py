@@ -14,7 +14,12 @@ from everstep_controller.api.admin.errors import (
     node_named,
 )
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
-from everstep_controller.api.admin.fleet_ledger import Periods, fleet_ledger, periods_of
+from everstep_controller.api.admin.fleet_ledger import LedgerQuestion, question_of
+from everstep_controller.api.admin.history_queries import (
+    CurrentHistory,
+    current_history,
+    ledger_from,
+)
 from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.api.admin.messages.ledger_messages import ledger
 from everstep_controller.api.admin.node_list import list_nodes
@@ -33,9 +38,8 @@ from everstep_controller.core.planned.forecast import describe
 from everstep_controller.core.planned.swaps import slow_sentences, swap_plan
 from everstep_controller.drivers.worker import SchedulerReading
 from everstep_controller.inspection.inspector import Inspector
-from everstep_controller.journal.port import JournalReader, LedgerRow
+from everstep_controller.journal.port import JournalReader
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
-from everstep_controller.runtime.housekeeping import current_rows
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
 from everstep_controller.slow.live import LiveFinding
@@ -68,6 +72,7 @@ class AdminSources:
     # What each scheduler said last, and how many calls of each driver have failed, by its name.
     readings: Callable[[], Mapping[str, SchedulerReading]]
     failed_calls: Callable[[], Mapping[str, int]]
+    price_per_device_hour: float
 
 
 class Queries:
@@ -92,6 +97,7 @@ class Queries:
         self._drivers = drivers
         self._started_ns = sources.runtime.now_ns()
         self._one_sum = asyncio.Lock()
+        self._price = sources.price_per_device_hour
 
     def nodes(self, request: admin_pb2.ListNodesRequest) -> admin_pb2.ListNodesReply:
         """Return the nodes that are asked for. Raises UnusableRequestError, too."""
@@ -207,17 +213,16 @@ class Queries:
         return ledger(self._runtime.state, self._job(name), self._runtime.now_ns())
 
     async def fleet_ledger(self, request: admin_pb2.GetFleetLedgerRequest) -> admin_pb2.FleetLedger:
-        """Return where the time of all jobs went, by period. Raises UnusableRequestError."""
-        now_ns = self._runtime.now_ns()
-        periods = periods_of(request, now_ns)
-        current = list(current_rows(self._runtime.state, now_ns))
+        """Return where the time of jobs went. Raises UnusableRequestError."""
+        asked = question_of(request, self._runtime.now_ns(), self._price)
+        current = current_history(self._runtime.state, asked)
         # A large fleet's takes a second: in a thread, and only one at a time, whoever asks.
         async with self._one_sum:
-            return await asyncio.to_thread(self._sum_ledgers, periods, current)
+            return await asyncio.to_thread(self._ask_history, asked, current)
 
-    def _sum_ledgers(self, periods: Periods, current: list[LedgerRow]) -> admin_pb2.FleetLedger:
+    def _ask_history(self, asked: LedgerQuestion, current: CurrentHistory) -> admin_pb2.FleetLedger:
         with closing(self._history.another_reader()) as history:
-            return fleet_ledger(periods, history.ledger_rows(periods.first_ns), current)
+            return ledger_from(history, asked, current)
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""

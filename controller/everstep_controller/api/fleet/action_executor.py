@@ -72,16 +72,29 @@ class ActionExecutor:
                 targets.drivers.call(action)
             case actions.ChooseRecoveryStep():
                 targets.vault.choose(action)
-            case actions.ConfirmSilence():
-                targets.sessions.send(action.node, to_agent.confirm(action))
-            case actions.PingAgent():
-                targets.sessions.send(action.node, to_agent.ping(action))
             case actions.CallRoll():
                 targets.rolls.call(action)
+            case actions.ConfirmSilence() | actions.PingAgent() | actions.RenewStream():
+                self._ask(action)
             case actions.Announce():
                 pass  # The runtime has told it already.
             case _:
                 self._order(action)
+
+    def _ask(
+        self, action: actions.ConfirmSilence | actions.PingAgent | actions.RenewStream
+    ) -> None:
+        """Ask an agent that is there for its word; of one that is away nothing is expected."""
+        session = self._targets.sessions.of(action.node)
+        if session is None:
+            return
+        match action:
+            case actions.ConfirmSilence():
+                session.send(to_agent.confirm(action))
+            case actions.PingAgent():
+                session.send(to_agent.ping(action))
+            case actions.RenewStream():
+                session.renew(action.reason)
 
     def _order(self, action: actions.Order) -> None:
         if self._targets.sessions.of(action.node) is None:

@@ -86,7 +86,7 @@ class Session:
         self._wake.set()
 
     def renew(self, sentence: str) -> None:
-        """End the stream and have its agent open another one, with the certificate it has now."""
+        """End the stream and have its agent open another one, with what it has and says by now."""
         self.renews = True
         self.end(grpc.StatusCode.ABORTED, sentence)
 

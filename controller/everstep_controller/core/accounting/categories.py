@@ -20,6 +20,8 @@ class Group(Enum):
     SLOW = "slow"
     # Between and beside committed steps, without a fault.
     OVERHEAD = "overhead"
+    # Nothing covers it.
+    UNKNOWN = "unknown"
     # Before the first step of a job.
     INITIAL = "initial"
     PLANNED = "planned"
@@ -51,8 +53,13 @@ class Category(StrEnum):
         "productive", Group.PRODUCTIVE, "committed steps, up to the reference step time"
     )  # fmt: skip
     SLOW = "slow.unattributed", Group.SLOW, "excess of committed steps, cause unknown"
+    SLOW_NODE = "slow.node", Group.SLOW, "excess of committed steps: ranks or a place are slow"
+    SLOW_DATA = "slow.data", Group.SLOW, "excess of committed steps: each is of other work"
+    SLOW_STAGE = "slow.stage", Group.SLOW, "excess of committed steps: a role has more to compute"
+    SLOW_PAUSES = "slow.pauses", Group.SLOW, "excess of single steps: storage, loaders, collection"
     STALL = "ckpt.stall.memory", Group.OVERHEAD, "training stood still for a snapshot"
     GAP = "gap", Group.OVERHEAD, "after the last step, until the ranks had ended"
+    UNKNOWN = "unknown", Group.UNKNOWN, "the controller was away, and nobody tells what was then"
     IN_FLIGHT = "inflight", Group.OVERHEAD, "the step that is being made now"
     PLANNED = "planned", Group.PLANNED, "planned work, as the operator said"
     DETECT = "inc.detect", Group.INCIDENT, "fault began, nobody knew yet"

@@ -1,15 +1,12 @@
 """Ledger of a job: every nanosecond in exactly one category, and the ETTR that follows from it.
 
-Each segment of the timeline is in one category and reaches to the start of the next; the last one
-is open. Late evidence (a fault's onset, a step that was reported late) carves a piece out of it, so
+The timeline (timeline.py) is of segments, each in one category, that reach from one to the next, so
 categories always sum to the wall clock and none is ever a residual. The categories and their rules
 are in categories.py. The sentences of ``DEFINITIONS`` go out with the numbers.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import zip_longest
 from statistics import median_low
 
 from everstep_controller.core.accounting.categories import (
@@ -29,120 +26,8 @@ from everstep_controller.core.accounting.committed_steps import (
     take_blocks_after,
 )
 from everstep_controller.core.accounting.reliability import FailureBudget, failure_budget
-
-# Late evidence may change the timeline this far back; older segments are folded into the totals.
-RESTATEMENT_NS = 120_000_000_000
-
-
-@dataclass(slots=True)
-class Segment:
-    """Time from ``start_ns`` to the start of the next segment."""
-
-    start_ns: int
-    category: Category
-    incident: str = ""
-
-
-@dataclass(slots=True)
-class Timeline:
-    """Segments of a job, oldest first; all times are nanoseconds on the controller's timeline."""
-
-    started_ns: int
-    ended_ns: int | None = None
-    segments: list[Segment] = field(default_factory=list)
-    # What was folded: nanoseconds by category, and within it by incident, "" for none.
-    folded: dict[Category, dict[str, int]] = field(default_factory=dict)
-    incident: str = ""
-
-    def enter(self, at_ns: int, category: Category, incident: str | None = None) -> None:
-        """Label everything from ``at_ns`` on. Backdating overwrites what was there."""
-        if self.ended_ns is not None:
-            return
-        if incident is not None:
-            self.incident = incident
-        at_ns = max(at_ns, self._horizon_ns())
-        while self.segments and self.segments[-1].start_ns >= at_ns:
-            self.segments.pop()
-        self.segments.append(Segment(at_ns, category, self.incident))
-        self._fold(at_ns)
-
-    def relabel(self, names: Mapping[Category, Category], from_ns: int) -> None:
-        """Give time from ``from_ns`` on, where it is in a category of ``names``, its other name."""
-        starts = [segment.start_ns for segment in self.segments[1:]]
-        told: list[Segment] = []
-        for segment, until_ns in zip_longest(self.segments, starts):
-            late = segment.category in names and (until_ns is None or from_ns < until_ns)
-            if not late or segment.start_ns < from_ns:
-                told.append(segment)
-            if late:
-                start_ns = max(from_ns, segment.start_ns)
-                told.append(Segment(start_ns, names[segment.category], segment.incident))
-        self.segments = told
-
-    def totals(self, now_ns: int, incident: str | None = None) -> dict[Category, int]:
-        """Return nanoseconds by category up to ``now_ns``; of one incident when one is named."""
-        totals: Counter[Category] = Counter()
-        for category, owners in self.folded.items():
-            totals[category] += (
-                sum(owners.values()) if incident is None else owners.get(incident, 0)
-            )
-        end_ns = self.wall_end_ns(now_ns)
-        for segment, until_ns in self._spans(end_ns):
-            if incident is None or segment.incident == incident:
-                totals[segment.category] += until_ns - segment.start_ns
-        return {category: amount for category, amount in sorted(totals.items()) if amount}
-
-    def wall_end_ns(self, now_ns: int) -> int:
-        """Return where the wall clock of this job ends, seen at ``now_ns``."""
-        if self.ended_ns is not None:
-            return self.ended_ns
-        return max([now_ns, *(segment.start_ns for segment in self.segments[-1:])])
-
-    def wall_ns(self, now_ns: int) -> int:
-        """Return the job's wall clock so far."""
-        return self.wall_end_ns(now_ns) - self.started_ns
-
-    def _spans(self, end_ns: int) -> list[tuple[Segment, int]]:
-        starts = [segment.start_ns for segment in self.segments[1:]]
-        return list(zip(self.segments, [*starts, end_ns], strict=True)) if self.segments else []
-
-    def _horizon_ns(self) -> int:
-        return self.segments[0].start_ns if self.segments else self.started_ns
-
-    def _carve(self, start_ns: int, end_ns: int, category: Category, incident: str) -> None:
-        """Relabel a closed piece of the timeline."""
-        kept: list[Segment] = []
-        for segment, until_ns in self._spans(max(end_ns, self.segments[-1].start_ns)):
-            if until_ns <= start_ns or segment.start_ns >= end_ns:
-                kept.append(segment)
-                continue
-            if segment.start_ns < start_ns:
-                kept.append(Segment(segment.start_ns, segment.category, segment.incident))
-            kept.append(Segment(max(segment.start_ns, start_ns), category, incident))
-            if until_ns > end_ns:
-                kept.append(Segment(end_ns, segment.category, segment.incident))
-        self.segments = kept
-
-    def _fold(self, now_ns: int) -> None:
-        """Fold what late evidence can no longer reach."""
-        self._fold_before(now_ns - RESTATEMENT_NS)
-
-    def _fold_before(self, limit_ns: int) -> None:
-        while len(self.segments) > 1 and self.segments[1].start_ns <= limit_ns:
-            first = self.segments.pop(0)
-            length_ns = self.segments[0].start_ns - first.start_ns
-            self._add_folded(first.category, first.incident, length_ns)
-
-    def forget_incident(self, incident: str) -> None:
-        """Keep the time of an incident in its categories, and forget which incident it was of."""
-        for category, owners in self.folded.items():
-            if amount := owners.pop(incident, 0):
-                self._add_folded(category, "", amount)
-
-    def _add_folded(self, category: Category, incident: str, amount_ns: int) -> None:
-        owners = self.folded.setdefault(category, {})
-        owners[incident] = owners.get(incident, 0) + amount_ns
-
+from everstep_controller.core.accounting.slow_time import SlowTime
+from everstep_controller.core.accounting.timeline import Segment, Timeline
 
 # The reference step time is the median of so many steps of one generation …
 REFERENCE_STEPS = 101
@@ -177,6 +62,11 @@ class Ledger(Timeline):
     cause: str = ""
     # Of a first step of which nobody has said when it began; None where that is known.
     guess: GuessedStart | None = None
+    # What steps that take longer are put down to, and when the first of this run of them began.
+    slow: SlowTime = field(default_factory=SlowTime)
+    run_ns: int = 0
+    # When the controller was away last: from when until when.
+    away_ns: tuple[int, int] = (0, 0)
 
     def begin_steps(self, at_ns: int, *, warmup: bool, guessed: bool = False) -> None:
         """Start a run of steps: what follows is in flight until a step is committed.
@@ -190,7 +80,51 @@ class Ledger(Timeline):
             self.guess = GuessedStart(at_ns, before.category, before.incident)
         self.enter(at_ns, Category.IN_FLIGHT)
         self.warmup_left = WARMUP_STEPS if warmup else 0
-        self.reference_ns = []
+        self.reference_ns, self.slow, self.run_ns = [], SlowTime(), at_ns
+
+    def note_absence(self, from_ns: int, until_ns: int) -> None:
+        """The controller was away: what nobody tells of this time is known to nobody."""
+        self.away_ns = (from_ns, until_ns)
+
+    def attribute(self, slow: SlowTime, from_ns: int = 0) -> None:
+        """Put steps from a time on that take longer down to something, and those to come.
+
+        Where a node became slow then, the reference is that of the steps before: it does not follow
+        a node that stays slow. Steps of earlier runs, and those of which only sums are kept, stay.
+        """
+        since_ns = max(from_ns, self.run_ns)
+        of_run = [one for one in self.steps[-STEPS_KEPT:] if one.start_ns >= self.run_ns]
+        again = [one for one in of_run if one.start_ns >= since_ns]
+        if slow.category is Category.SLOW_NODE:
+            before = [one.productive_ns for one in of_run if one.start_ns < since_ns]
+            known_ns = self.slow.reference_ns
+            if len(before) >= REFERENCE_STEPS_MIN and not known_ns:
+                self.reference_ns = before[-REFERENCE_STEPS:]
+                known_ns = median_low(self.reference_ns)
+            slow = replace(slow, reference_ns=known_ns)
+        self.slow = slow
+        if again:
+            self.steps.replace_newest([self._put_down(one) for one in again])
+
+    def _put_down(self, record: CommittedStep) -> CommittedStep:
+        """Return a step whose time is measured again, by what it is put down to now."""
+        before, work_ns = record.excess_category, _work_ns(record)
+        whole = self.slow.category is Category.SLOW_NODE
+        if before.group is not Group.SLOW or not (whole or before is Category.SLOW):
+            return record  # it warmed up; or it is put down to something already
+        reference_ns = self.slow.reference_ns or record.productive_ns
+        productive_ns = min(work_ns, reference_ns)
+        if productive_ns > record.productive_ns:
+            return record
+        category = self.slow.category_of(work_ns, reference_ns)
+        end_ns = record.start_ns + work_ns
+        if category is not before and record.excess_ns:
+            late = Segment(record.start_ns + record.productive_ns, category)
+            self._restate(before, late, end_ns)
+        if productive_ns < record.productive_ns:
+            right = Segment(record.start_ns + productive_ns, category)
+            self._restate(Category.PRODUCTIVE, right, record.start_ns + record.productive_ns)
+        return replace(record, productive_ns=productive_ns, excess_category=category)
 
     def commit_step(self, step: int, end_ns: int, stall_ns: int) -> None:
         """Count a step that ended at ``end_ns`` after standing still for its snapshot.
@@ -215,7 +149,7 @@ class Ledger(Timeline):
             index += self._date_first(work_ns)
         productive_ns, excess = self._split(work_ns)
         record = CommittedStep(step, start_ns, end_ns, productive_ns, excess, stall_ns)
-        self._replace_start(index, record, "" if excess == Category.SLOW else incident)
+        self._replace_start(index, record, "" if excess.group is Group.SLOW else incident)
         newest_before = self._newest_step()
         if len(self.steps) == STEPS_KEPT:
             add_step(self.older, self.steps[0])
@@ -267,10 +201,13 @@ class Ledger(Timeline):
         open_segment = self.segments[-1]
         # Never behind a committed step: what was finished before the report counts.
         onset_ns = max(onset_ns, open_segment.start_ns)
-        if open_segment.category is Category.IN_FLIGHT:
+        begun_ns = open_segment.start_ns
+        if was_in_flight := open_segment.category is Category.IN_FLIGHT:
             open_segment.category = Category.LOST_IN_FLIGHT
             open_segment.incident = incident
         self.enter(onset_ns, category_of(Category.DETECT, cause), incident)
+        if was_in_flight:
+            self._forget_untold(begun_ns, onset_ns)
         if cause not in PLANNED_WORK:
             self.enter(max(alarm_ns, onset_ns), category_of(Category.DIAGNOSE, cause), incident)
 
@@ -305,6 +242,15 @@ class Ledger(Timeline):
             if self.segments[-1].category == Category.IN_FLIGHT:
                 # No step began after the last one: the processes were closing down.
                 self.segments[-1].category = Category.GAP
+                self._forget_untold(self.segments[-1].start_ns, self.ended_ns)
+
+    def _forget_untold(self, begun_ns: int, until_ns: int) -> None:
+        """Take of a step that never ended what was longer than one, while nobody was there."""
+        known_ns = self.slow.reference_ns or (median_low(self.reference_ns or [0]))
+        from_ns = max(begun_ns + known_ns, self.away_ns[0])
+        until_ns = min(until_ns, self.away_ns[1])
+        if from_ns < until_ns:
+            self._carve(from_ns, until_ns, Category.UNKNOWN, "")
 
     def _in_flight_index(self) -> int | None:
         """Return the newest segment in which a step was in flight."""
@@ -321,11 +267,15 @@ class Ledger(Timeline):
             self.warmup_left -= 1
             last = self.steps[-REFERENCE_STEPS:] if not known else []
             if last:
-                reference = median_low([s.end_ns - s.start_ns - s.stall_ns for s in last])
+                # What they took beyond theirs, as on a node that was slow, is no usual step.
+                reference = median_low([one.productive_ns for one in last])
             return min(work_ns, reference), self._warmup()
-        self.reference_ns.append(work_ns)
-        del self.reference_ns[:-REFERENCE_STEPS]
-        return min(work_ns, reference), Category.SLOW
+        if self.slow.reference_ns:
+            reference = self.slow.reference_ns
+        else:
+            self.reference_ns.append(work_ns)
+            del self.reference_ns[:-REFERENCE_STEPS]
+        return min(work_ns, reference), self.slow.category_of(work_ns, reference)
 
     def _is_second(self, start_ns: int) -> bool:
         """Return whether a step follows at once a first one of which the start was guessed."""
@@ -344,7 +294,7 @@ class Ledger(Timeline):
         begun_ns = first.end_ns - first.stall_ns - usual_ns
         if guess is None or begun_ns <= first.start_ns:
             return 0
-        before = Segment(first.start_ns, guess.category, guess.incident)
+        before = Segment(first.start_ns, guess.category, guess.incident, self.nodes)
         self._restate(Category.PRODUCTIVE, before, begun_ns)
         self.steps.replace_newest([replace(first, start_ns=begun_ns, productive_ns=usual_ns)])
         return len(self.segments) - length
@@ -368,8 +318,8 @@ class Ledger(Timeline):
         if right.start_ns >= self._horizon_ns():
             self._carve(right.start_ns, until_ns, right.category, right.incident)
         else:
-            self.folded[booked][""] -= until_ns - right.start_ns
-            self._add_folded(right.category, right.incident, until_ns - right.start_ns)
+            target = (right.category, right.incident)
+            self._move((booked, ""), target, until_ns - right.start_ns)
 
     def _warmup(self) -> Category:
         """Return where the excess of the first steps goes."""
@@ -386,7 +336,7 @@ class Ledger(Timeline):
         cursor, cut = record.start_ns, []
         for category, owner, length in pieces:
             if length:
-                cut.append(Segment(cursor, category, owner))
+                cut.append(Segment(cursor, category, owner, rest.nodes))
                 cursor += length
         rest.start_ns = record.end_ns
         followers = self.segments[index + 1 :]
@@ -398,11 +348,14 @@ class Ledger(Timeline):
         """Relabel time of steps whose segments are folded already."""
         for category, amount in spent:
             owners = self.folded.get(category, {})
-            for owner in owners:
+            for owner in list(owners):
                 moved = min(amount, owners[owner])
-                owners[owner] -= moved
                 amount -= moved
-                self._add_folded(into, self.incident, moved)
+                self._move((category, owner), (into, self.incident), moved)
+
+
+def _work_ns(step: CommittedStep) -> int:
+    return step.productive_ns + step.excess_ns
 
 
 def _runs(steps: Iterable[CommittedStep]) -> Iterator[tuple[int, int]]:
@@ -427,6 +380,7 @@ DEFINITIONS = (
     "ETTR_time = (productive + slow.*) / wall: the share of time in which steps were made that "
     "count.",
     "ETTR_work = productive / wall: what a step took beyond its reference time is a loss as well.",
+    "ETTR_devices = (productive + slow.*) in device-seconds / those of all nodes that it may have.",
     "A failure is an incident that nobody planned: restarts and drains that an operator or its "
     "user ordered, and growth, are none. To hold 99.5 %, each may cost (wall x 0.5 % - snapshot "
     "stalls) / failures.",
@@ -478,6 +432,19 @@ def ettr_work(totals: Mapping[Category, int], wall_ns: int) -> float:
     passed.
     """
     return _share(totals, wall_ns, (Group.PRODUCTIVE,))
+
+
+def ettr_devices(ledger: Ledger, nodes_max: int, now_ns: int) -> tuple[float, int]:
+    """Return (productive + slow.*) / wall in nanoseconds of nodes, and those it did without.
+
+    The wall is that of as many nodes as the job may have, or has had, all the time: a job that goes
+    on with 3 of 4 nodes is productive for three quarters. 0 before any time has passed.
+    """
+    node_ns = ledger.node_totals(now_ns)
+    held_ns = sum(node_ns.values())
+    wanted_ns = max(ledger.wall_ns(now_ns) * nodes_max, held_ns)
+    made_ns = sum(ns for one, ns in node_ns.items() if one.group in (Group.PRODUCTIVE, Group.SLOW))
+    return made_ns / wanted_ns if wanted_ns else 0.0, wanted_ns - held_ns
 
 
 def failure_count(causes: Iterable[str]) -> int:

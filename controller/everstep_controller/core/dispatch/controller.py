@@ -232,6 +232,8 @@ def controller_stalled(turn: Turn, event: events.ControllerStalled) -> None:
         del state.stalls_ns[:-_STALLS_BORNE]
         _tell_overloaded(turn, event.duration_ns)
         return
+    for job in state.jobs.values():
+        job.ledger.note_absence(turn.now_ns - event.duration_ns, turn.now_ns)
     evidence.void_silences(turn, event.duration_ns)
     for timer in [one for one in state.timers if one.partition("/")[0] not in _BY_THE_CLOCK]:
         turn.set_timer(timer, max(0, state.timers[timer] + event.duration_ns - turn.now_ns))

@@ -20,10 +20,12 @@ from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.nodes import (
     agent_identity,
+    days,
     health,
     injections,
     isolation,
     judged,
+    late_evidence,
     liveness,
     stream_flaps,
 )
@@ -103,6 +105,12 @@ NODE_STEPS: tuple[Step[NodeRecord], ...] = (
         ("news", "blame", "spare_check", *_NODE_LIFE),
     ),
     Step(
+        "nodes/late_evidence",
+        late_evidence.reconcile_node,
+        "the findings stand of which some may have come late",
+        ("liveness", "orders"),
+    ),
+    Step(
         "nodes/isolation",
         isolation.claim_for_schedulers,
         "the last claim of those by which jobs move",
@@ -137,6 +145,12 @@ NODE_STEPS: tuple[Step[NodeRecord], ...] = (
         swaps.reconcile_node,
         "a drained node is given back where no finding, nor a pair test, shows any more why",
         ("swap", "isolation"),
+    ),
+    Step(
+        "nodes/days",
+        days.reconcile_node,
+        "state, claims and findings are what this event has made of them",
+        ("days",),
     ),
 )
 JOB_STEPS: tuple[Step[JobRecord], ...] = (

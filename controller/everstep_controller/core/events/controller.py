@@ -145,6 +145,8 @@ class SlowJudged:
     generation: int
     sentence: str
     parts: tuple[SlowPart, ...] = ()
+    # What else makes steps long, in order (core/accounting/slow_time.py).
+    causes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ def _admit(turn: Reconciliation, event: Reported[LauncherJoined]) -> None:
     job.overdue.pop(node, None)
     if report.job_id != job.id:
         job.term = state.term  # one that did not hear of the end of its job says whose it is
-    job.launchers[node] = Launcher(report.free_port, turn.now_ns, stale_generation, kept)
+    job.launchers[node] = Launcher(report.free_port, stale_generation, kept)
     note_node(state, node, job)
     if not current and _counts_on(job, node):
         message = f"the launcher on {node} was replaced"
@@ -269,6 +269,8 @@ def _spec_of(event: Reported[LauncherJoined]) -> JobSpec:
         restarts_max=report.restarts_max,
         replica_nodes=report.replica_nodes,
         program=report.program,
+        queue=report.queue,
+        account=report.account,
         storage=report.storage,
         snapshot_every_min=report.snapshot_every_min,
         snapshot_every_max=report.snapshot_every_max,

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from everstep_common import reports
+from everstep_common.node_lists import fold
 from everstep_common.printable import quoted
 from everstep_common.quantities import RANGES_MAX
 from everstep_common.reports import DataRange, GenerationStopped, RollbackAsked
@@ -115,7 +116,8 @@ def judge_fault(turn: Reconciliation, job: JobRecord, fault: JobFault) -> None:
         _interrupt(turn, job, known, _new_incident(turn.state, job, part, cause))
     elif known is not None:
         _add_part(known, part, cause)
-        known.generation = job.generation.number if runs else known.generation
+        if runs:
+            known.generation, known.members = job.generation.number, fold(job.generation.members)
     if runs:
         _stop_generation(turn, job, at_ns, message)
 
@@ -132,6 +134,7 @@ def _new_incident(state: State, job: JobRecord, first: IncidentPart, cause: Caus
         parts=[first],
         step_before=job.lineage.last_step,
         generation=job.generation.number,
+        members=fold(job.generation.members),
     )
 
 

@@ -34,7 +34,13 @@ from everstep_controller.core.model.state import (
     jobs_of_node,
     note_node,
 )
-from everstep_controller.core.nodes import agent_identity, budgets, evidence, health, machines
+from everstep_controller.core.nodes import (
+    agent_identity,
+    budgets,
+    evidence,
+    machines,
+    unanswered_orders,
+)
 from everstep_controller.core.nodes.agent_identity import HelloDecision
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -134,7 +140,9 @@ def generation_stopped(turn: Turn, event: Reported[GenerationStopped]) -> None:
             launcher.stale_generation = 0
             if job.state is JobState.WAITING_STATE:  # for this, where the state was found since
                 turn.set_timer(f"{TimerKind.RETRY}/{job.id}", 0)
-    health.record_answer(turn, turn.state.nodes[node], f"it has stopped ranks of {job.name}")
+    unanswered_orders.record_answer(
+        turn, turn.state.nodes[node], f"it has stopped ranks of {job.name}"
+    )
     if node not in job.generation.stopped:
         job.awaited.heard_ns = turn.now_ns
     incidents.keep_left_behind(turn, job, event)

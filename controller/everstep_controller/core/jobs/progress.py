@@ -41,7 +41,7 @@ from everstep_controller.core.jobs import (
 from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, STEPPING, JobEvent
 from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import unanswered_orders
 from everstep_controller.core.registry import Handlers, Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -95,7 +95,7 @@ def _note_answer(turn: Turn, job: JobRecord, node: str) -> None:
     """The agent of a member does what it is ordered."""
     job.awaited.silent.pop(node, None)
     job.overdue.pop(node, None)
-    health.record_answer(turn, turn.state.nodes[node], f"it takes part in {job.name}")
+    unanswered_orders.record_answer(turn, turn.state.nodes[node], f"it takes part in {job.name}")
 
 
 def _held_back(job: JobRecord, left: Phase | None) -> bool:

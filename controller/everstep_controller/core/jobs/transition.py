@@ -116,7 +116,9 @@ def answer_patience_ns(state: State, job: JobRecord) -> int:
 
 
 def _enter_stage(turn: Reconciliation, job: JobRecord, stage: Category) -> None:
-    if job.ledger.segments[-1].category != stage:
+    nodes = len(job.generation.members) or job.spec.nodes_min
+    if job.ledger.segments[-1].category != stage or job.ledger.nodes != nodes:
+        job.ledger.nodes = nodes
         job.ledger.enter(turn.now_ns, stage)
 
 

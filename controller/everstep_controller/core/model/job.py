@@ -130,7 +130,6 @@ class Launcher:
     """A launcher that offers its node to a job."""
 
     free_port: int
-    joined_ns: int
     # Processes of this generation may still run there; it takes no new ranks before they are gone.
     stale_generation: int = 0
     # Why its node takes no ranks, as reported to it last; empty: it takes some.
@@ -149,6 +148,8 @@ class JobIncident(Incident):
     step_before: int | None
     # The newest generation that one of its faults has ended; 0 where an older version did not say.
     generation: int = 0
+    # Its nodes, as Slurm folds their names; "": an older version did not say.
+    members: str = ""
     plan: PlanKind | None = None
     step_restored: int | None = None
     # Without a snapshot: the step with which the script went on by itself; None until it is seen.
@@ -207,6 +208,10 @@ class JobSpec:
     # Fewest and most steps from one snapshot to the next; 0 leaves it to the controller.
     snapshot_every_min: int = 0
     snapshot_every_max: int = 0
+    # Whose time it is, as its scheduler or its user says; "": nobody does. A job that is submitted
+    # to another queue is the same job.
+    queue: str = field(default="", compare=False)
+    account: str = field(default="", compare=False)
 
 
 class Members(list[str]):
@@ -559,6 +564,11 @@ class JobRecord:
     planned: Planned | None = None
     growable_since_ns: int = 0
     grown_ns: int = 0
+
+    def __post_init__(self) -> None:
+        """Have the ledger know of how many nodes its time is, where it does not."""
+        if not self.ledger.nodes:
+            self.ledger.weigh(len(self.generation.members) or self.spec.nodes_min)
 
     @property
     def created_ns(self) -> int:

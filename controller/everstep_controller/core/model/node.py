@@ -17,6 +17,7 @@ from everstep_controller.core.model.hang import NodeHang
 from everstep_controller.core.model.incident import Strike
 from everstep_controller.core.model.injection import NodeInjections
 from everstep_controller.core.model.judged import JudgedIsolation
+from everstep_controller.core.model.node_days import NodeDays
 from everstep_controller.core.model.node_liveness import NodeLiveness, StreamEnds
 from everstep_controller.core.model.pair_test import PairRecord
 
@@ -285,6 +286,7 @@ class NodeRecord:
     swap: SwapRecord = field(default_factory=SwapRecord)
     spare_check: SpareCheck = field(default_factory=SpareCheck)
     pair: PairRecord = field(default_factory=PairRecord)
+    days: NodeDays = field(default_factory=NodeDays)
     news: NodeNews = field(default_factory=NodeNews)
 
     def claim_of(self, owner: str) -> Claim | None:

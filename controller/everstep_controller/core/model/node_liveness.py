@@ -55,6 +55,9 @@ class NodeLiveness:
     silent_since_ns: int = 0
     # Its agent has not said since this controller began what is open there.
     unheard: bool = False
+    # When it has said so last, in a Hello; and whether it is to say so again, in a new one.
+    hello_ns: int = 0
+    renewing: bool = False
     # When its agent answered last on its stream to a ping.
     answered_ns: int = 0
     # Since when it answers there, and peers do not hear it over UDP.

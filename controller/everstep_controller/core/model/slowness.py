@@ -41,5 +41,7 @@ class JobSlowness:
     generation: int = 0
     parts: tuple[SlowPart, ...] = ()
     judged_ns: int = 0
+    # What else makes steps long (core/accounting/slow_time.py).
+    causes: tuple[str, ...] = ()
     # What is going to be done, or why nothing is, as people were told.
     plan: str = ""

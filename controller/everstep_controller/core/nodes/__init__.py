@@ -3,8 +3,10 @@
 from everstep_controller.core.nodes import (
     agent_identity,
     budgets,
+    checks,
     driver_pause,
     evidence,
+    findings,
     health,
     injections,
     isolation,
@@ -19,6 +21,7 @@ HANDLERS: Handlers = merge(
     [
         driver_pause.HANDLERS,
         evidence.HANDLERS,
+        findings.HANDLERS,
         health.HANDLERS,
         injections.HANDLERS,
         isolation.HANDLERS,
@@ -30,7 +33,9 @@ TIMERS: Timers = merge(
     [
         agent_identity.TIMERS,
         budgets.TIMERS,
+        checks.TIMERS,
         evidence.TIMERS,
+        findings.TIMERS,
         health.TIMERS,
         injections.TIMERS,
         isolation.TIMERS,

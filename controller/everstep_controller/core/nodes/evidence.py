@@ -21,11 +21,12 @@ from everstep_controller.core.model.node_liveness import Silence
 from everstep_controller.core.nodes import (
     agent_findings,
     agent_identity,
-    health,
+    findings,
     indexing,
     quorum,
     rounds,
     stream_flaps,
+    unanswered_orders,
 )
 from everstep_controller.core.nodes.watchers import watchers_of
 from everstep_controller.core.registry import Handlers, Timers
@@ -59,7 +60,7 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
         stream_flaps.record_end(turn, node)
     end_silence(turn, node, "its agent connected")
     _end_blocked(turn, node, "its agent connected")
-    health.record_answer(turn, node, "its agent connected")
+    unanswered_orders.record_answer(turn, node, "its agent connected")
     liveness = node.liveness
     liveness.absent, liveness.connected, liveness.silent_to = False, True, []
     if node.spec.outbox and node.spec.outbox != event.outbox:
@@ -68,8 +69,9 @@ def record_hello(turn: Turn, node: NodeRecord, event: NodeConnected) -> None:
     liveness.lost_by = node.identity.renamed_to = ""
     indexing.note_hearing(turn, node)
     quorum.note_heard(turn)
-    liveness.unheard = False
-    health.replace_agent_findings(turn, node, event.open_findings, event.findings_since_ns)
+    liveness.unheard = liveness.renewing = False
+    liveness.hello_ns = turn.now_ns
+    findings.replace_agent_findings(turn, node, event.open_findings, event.findings_since_ns)
     node.blame.reason = ""
     node.news.connected = (
         "its agent connected after a reboot" if rebooted else "its agent connected"
@@ -184,7 +186,7 @@ def agent_answered(turn: Turn, event: AgentAnswered) -> None:
     end_silence(turn, node, "its agent answers on its stream")
     if node.liveness.blocked_since_ns:
         # Nobody tells of a second silence: its agent is asked again.
-        known = health.has_finding(node, agent_findings.blocked_probes(node).key)
+        known = findings.has_finding(node, agent_findings.blocked_probes(node).key)
         wait_ns = _ASK_BLOCKED_NS if known else turn.state.settings.agent_return_ns
         turn.set_timer(f"{TimerKind.SILENCE}/{node.name}", wait_ns)
 
@@ -225,8 +227,8 @@ def silence_due(turn: Turn, name: str) -> None:
         and node.liveness.connected
         and not node.liveness.silent_since_ns
     ):
-        if not health.has_finding(node, agent_findings.blocked_probes(node).key):
-            health.raise_finding(turn, node, agent_findings.blocked_probes(node))
+        if not findings.has_finding(node, agent_findings.blocked_probes(node).key):
+            findings.raise_finding(turn, node, agent_findings.blocked_probes(node))
         _fall_silent(turn, node, turn.now_ns)
     turn.mark_node(name)
 
@@ -304,7 +306,7 @@ def _fall_silent(turn: Turn, node: NodeRecord, since_ns: int) -> None:
 def _end_blocked(turn: Turn, node: NodeRecord, evidence: str) -> None:
     if node.liveness.blocked_since_ns:
         node.liveness.blocked_since_ns = 0
-        health.clear_finding(turn, node, agent_findings.blocked_probes(node).key, evidence)
+        findings.clear_finding(turn, node, agent_findings.blocked_probes(node).key, evidence)
         if not node.liveness.silent_since_ns:
             turn.drop_timer(f"{TimerKind.SILENCE}/{node.name}")
 
@@ -326,7 +328,7 @@ def end_silence(turn: Turn, node: NodeRecord, evidence: str) -> None:
     indexing.note_hearing(turn, node)
     for condition in (agent_findings.AGENT_GONE, agent_findings.AGENT_HUNG):
         key = agent_findings.silent_agent(condition, "").key
-        health.clear_finding(turn, node, key, evidence)
+        findings.clear_finding(turn, node, key, evidence)
     turn.mark_node(node.name)
 
 

@@ -20,22 +20,29 @@ from everstep_controller.core.actions import Action, ApplyIsolation, ReadIsolati
 from everstep_controller.core.events import DriverReported
 from everstep_controller.core.model.isolation import (
     DriverRecord,
-    Hold,
     IsolationResult,
     NodeIsolation,
     SeenHold,
     WantedIsolation,
 )
-from everstep_controller.core.model.node import SCHEDULER, NodeRecord, NodeState
+from everstep_controller.core.model.node import SCHEDULER, NodeRecord
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import claims, indexing
+from everstep_controller.core.nodes.isolation_differences import (
+    claims_on,
+    is_claimed,
+    is_due,
+    is_own,
+    is_so,
+    is_undone,
+    wanted_of,
+)
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
-# Driver without a scheduler, which is always there and has every node.
-BUILT_IN = "built-in"
 # So many calls in a row that fail are a finding: a scheduler that restarts fails one or two.
 FAILURES_MAX = 3
+_NAMED_MAX = 20
 _RETRY_NS = 2_000_000_000
 # A scheduler that is away for a day costs the journal two rows a minute.
 _RETRY_NS_MAX = 60_000_000_000
@@ -50,62 +57,6 @@ DRIVER_FAILED = Condition(
     raise_after=FAILURES_MAX,
     mode=Mode.ADVISE,
 )
-
-# --- what is wanted, and what is known -----------------------------------------------------------
-
-
-def wanted_isolation(node: NodeRecord, cordon: bool | None = None) -> WantedIsolation:
-    """Return what schedulers should do with a node; their own claims count for nothing here.
-
-    ``cordon``: whether its groups have it cordoned as well.
-    """
-    ours = [claim for claim in node.isolation.claims if claim.owner != SCHEDULER]
-    return WantedIsolation(
-        node.name,
-        owners=tuple(claim.owner for claim in ours),
-        reason="; ".join(f"{claim.owner}: {claim.reason}" for claim in ours),
-        condition=next((claim.condition for claim in ours if claim.condition), ""),
-        dead=bool(ours) and node.state is NodeState.LOST,
-        cordon=cordon if ours else None,
-    )
-
-
-def changed_holds(record: DriverRecord, holds: Mapping[str, Hold]) -> tuple[SeenHold, ...]:
-    """Return how a reading of the whole scheduler differs from what is known of it."""
-    known = {name: node.hold for name, node in record.nodes.items() if node.hold is not None}
-    names = sorted(known.keys() | holds.keys())
-    return tuple(
-        SeenHold(name, holds.get(name)) for name in names if known.get(name) != holds.get(name)
-    )
-
-
-def changed_labels(
-    record: DriverRecord, told: Mapping[str, Mapping[str, str]]
-) -> dict[str, Mapping[str, str]]:
-    """Return of which nodes a scheduler says something else now, with all that it says of each."""
-    names = sorted(record.labels.keys() | told.keys())
-    said = ((name, told.get(name, {})) for name in names)
-    return {name: labels for name, labels in said if labels != record.labels.get(name, {})}
-
-
-def is_awaited(record: DriverRecord) -> bool:
-    """Return whether a reading is news even if it shows what is known."""
-    return record.reading or not record.read or bool(record.failures)
-
-
-def is_own(state: State, driver: str, node: str) -> bool:
-    """Return whether a driver is told of a node, by the node's groups; all share the built-in."""
-    drivers = state.group_table.drivers_of(state.index.groups_of(node))
-    return drivers is None or driver in drivers or driver == BUILT_IN
-
-
-def own_nodes(state: State, driver: str) -> set[str]:
-    """Return the nodes of a driver, and those that it still withholds and that are others' now."""
-    own = {name for name in state.nodes if is_own(state, driver, name)}
-    record = state.drivers.get(driver)
-    known = record.nodes.items() if record is not None else ()
-    return own | {name for name, one in known if one.applied is not None}
-
 
 # --- events --------------------------------------------------------------------------------------
 
@@ -132,8 +83,9 @@ def configure_drivers(turn: Turn, names: Sequence[str]) -> None:
     Nodes are filed anew: their groups, and what these say, may be others.
     """
     state = turn.state
-    for name in state.drivers.keys() - set(names):
+    for name in sorted(state.drivers.keys() - set(names)):
         record = state.drivers.pop(name)
+        _announce_removed(turn, record)
         turn.drop_timer(_timer(record))
         _mark(turn, record.nodes)
     state.reindex()
@@ -233,7 +185,7 @@ def _record_reading(turn: Turn, record: DriverRecord) -> None:
     for name, known in record.nodes.items():
         if known.waiting:
             known.asked, known.waiting = None, False
-        if known.failure and name in nodes and _is_so(wanted_of(turn.state, record, name), known):
+        if known.failure and name in nodes and is_so(wanted_of(turn.state, record, name), known):
             known.failure = ""
         if known.failure:
             _mark(turn, [name])
@@ -283,7 +235,7 @@ def _record_freed(turn: Turn, record: DriverRecord, name: str, known: NodeIsolat
         return
     if not is_own(turn.state, record.name, name):
         return  # it is another driver's by now, and was to be freed
-    known.overridden, known.asked = _claims_on(turn.state.nodes[name]), None
+    known.overridden, known.asked = claims_on(turn.state.nodes[name]), None
     known.waiting = False
     turn.announce(name, "IsolationOverridden", overridden_sentence(record, name))
 
@@ -304,7 +256,7 @@ def _record_result(turn: Turn, record: DriverRecord, result: IsolationResult) ->
     ours = result.hold is not None and result.hold.ours
     known.applied, known.answered = (wanted.reason, wanted) if ours else (None, None)
     node = turn.state.nodes.get(wanted.node)
-    known.unmanaged = _claims_on(node) if result.unmanaged and node is not None else ()
+    known.unmanaged = claims_on(node) if result.unmanaged and node is not None else ()
     if known.asked == wanted:
         known.asked, known.waiting = None, False
     _forget_if_plain(record, wanted.node)
@@ -335,75 +287,30 @@ def _ask(turn: Turn, record: DriverRecord, name: str) -> WantedIsolation | None:
         return None
     known = record.nodes.setdefault(name, NodeIsolation())
     _forget_old_claims(node, known)
-    differs = _is_undone(wanted, known)
+    differs = is_undone(wanted, known)
     known.differs_since_ns = (known.differs_since_ns or turn.now_ns) if differs else 0
     if known.foreign or known.overridden or known.unmanaged:
         known.asked, known.waiting, known.failure = None, False, ""
-    elif record.read and not state.drivers_paused and _differs(wanted, known):
+    elif record.read and not state.drivers_paused and is_due(wanted, known):
         known.asked, known.waiting = wanted, False
         return wanted
     _forget_if_plain(record, name)
     return None
 
 
-def wanted_of(state: State, record: DriverRecord, name: str) -> WantedIsolation:
-    """Return what one driver's scheduler should do with a node: free it where it is another's."""
-    if not is_own(state, record.name, name):
-        return WantedIsolation(name)
-    return wanted_isolation(state.nodes[name], state.policy_of(name).cordon)
-
-
 def _forget_old_claims(node: NodeRecord, known: NodeIsolation) -> None:
     """Keep what was so for the claims on a node only while they are the same."""
-    now = _claims_on(node)
+    now = claims_on(node)
     if known.overridden != now:
         known.overridden = ()
     if known.unmanaged != now:
         known.unmanaged = ()
 
 
-def _differs(wanted: WantedIsolation, known: NodeIsolation) -> bool:
-    """Return whether something is neither so nor asked for; what failed may be half done."""
-    if known.asked is not None:
-        return known.asked != wanted
-    if known.failure:
-        return True
-    return not _is_so(wanted, known)
-
-
-def _is_undone(wanted: WantedIsolation, known: NodeIsolation) -> bool:
-    """Return whether something is not so that is not left alone for others' sake."""
-    if known.foreign or known.overridden or known.unmanaged:
-        return False
-    return bool(known.failure) or not _is_so(wanted, known)
-
-
-def _is_so(wanted: WantedIsolation, known: NodeIsolation) -> bool:
-    """Return whether a scheduler does what is wanted; of what it was told before that, by reason.
-
-    A hold that is only known by its sentence is not asked for again: a start and an upgrade change
-    nothing at a scheduler.
-    """
-    if known.applied != (wanted.reason if wanted.withheld else None):
-        return False
-    return known.answered is None or known.answered == wanted
-
-
-def _claims_on(node: NodeRecord) -> tuple[str, ...]:
-    """Return the claims of a node by what tells one from the next, whatever its reason becomes."""
-    ours = (claim for claim in node.isolation.claims if claim.owner != SCHEDULER)
-    return tuple(f"{claim.owner}@{claim.since_ns}" for claim in ours)
-
-
 def _mark(turn: Turn, names: Iterable[str]) -> None:
     for name in names:
         if name in turn.state.nodes:
             turn.mark_node(name)
-
-
-def is_claimed(state: State, name: str) -> bool:
-    """Return whether a node is to be withheld, by whoever but schedulers themselves."""
-    return name in state.nodes and wanted_isolation(state.nodes[name]).withheld
 
 
 def _foreign_holds(state: State, name: str) -> str:
@@ -452,6 +359,21 @@ def _announce_driver(turn: Turn, record: DriverRecord, *, was_failing: bool) -> 
         turn.announce(
             CONTROLLER, f"{DRIVER_FAILED.name}Cleared", f"driver {record.name} does as it is asked"
         )
+
+
+def _announce_removed(turn: Turn, record: DriverRecord) -> None:
+    """Tell people of the nodes that a driver leaves withheld at its scheduler."""
+    left = sorted(name for name, known in record.nodes.items() if known.applied is not None)
+    if not left:
+        return
+    more = f" and {len(left) - _NAMED_MAX} more" if len(left) > _NAMED_MAX else ""
+    turn.announce(
+        CONTROLLER,
+        "DriverRemoved",
+        f"driver {record.name} is not configured any more, and what it has withheld stays so at "
+        f"its scheduler: {', '.join(left[:_NAMED_MAX])}{more}; free them there, or configure it "
+        "again and release them first",
+    )
 
 
 def trouble(record: DriverRecord) -> str:

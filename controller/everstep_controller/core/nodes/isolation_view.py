@@ -6,7 +6,7 @@ from everstep_common.judging.findings import Finding, Severity, SuggestedAction
 from everstep_controller.core.model.isolation import DriverRecord, NodeIsolation
 from everstep_controller.core.model.node import OpenFinding
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import isolation
+from everstep_controller.core.nodes import isolation, isolation_differences
 
 
 def driver_findings(state: State) -> Iterator[OpenFinding]:
@@ -35,7 +35,9 @@ def waiting_of(state: State, record: DriverRecord) -> list[str]:
 
 def waiting_nodes(state: State) -> set[str]:
     """Return the nodes that are not as they are wanted at some scheduler."""
-    records = (record for record in state.drivers.values() if record.name != isolation.BUILT_IN)
+    records = (
+        record for record in state.drivers.values() if record.name != isolation_differences.BUILT_IN
+    )
     return {name for record in records for name in waiting_of(state, record)}
 
 
@@ -49,7 +51,7 @@ def isolation_sentences(state: State, node: str) -> Iterator[str]:
     """Yield what people should know of a node at the schedulers."""
     for record in state.drivers.values():
         known = record.nodes.get(node) or NodeIsolation()
-        if isolation.is_own(state, record.name, node):
+        if isolation_differences.is_own(state, record.name, node):
             yield from _sentences(state, record, node, known)
         elif known.applied is not None:
             yield f"driver {record.name} is to free it there: it is not among its nodes now"
@@ -61,9 +63,13 @@ def _sentences(
     """Yield them for a driver of the node."""
     if known.failure:
         yield f"driver {record.name} has failed for it, and tries again: {known.failure}"
-    elif record.failure and not record.read and isolation.is_claimed(state, node):
+    elif record.failure and not record.read and isolation_differences.is_claimed(state, node):
         yield f"driver {record.name} has not been told of it: {record.failure}"
-    if state.drivers_paused and known.differs_since_ns and record.name != isolation.BUILT_IN:
+    if (
+        state.drivers_paused
+        and known.differs_since_ns
+        and record.name != isolation_differences.BUILT_IN
+    ):
         yield _untold(state, record, node)
     if known.overridden:
         yield isolation.overridden_sentence(record, node)
@@ -73,7 +79,11 @@ def _sentences(
 
 def _untold(state: State, record: DriverRecord, node: str) -> str:
     """Return what a paused driver is not told of a node."""
-    what = "it is isolated" if isolation.wanted_of(state, record, node).withheld else "it is free"
+    what = (
+        "it is isolated"
+        if isolation_differences.wanted_of(state, record, node).withheld
+        else "it is free"
+    )
     return (
         f"driver {record.name} is not told that {what}, for drivers are paused "
         f"({state.drivers_paused}); to tell it: everstep resume --drivers"

@@ -10,7 +10,7 @@ from everstep_common.judging.findings import Severity
 from everstep_controller.core.model.judged import JUDGED_MAX, JudgedIsolation
 from everstep_controller.core.model.node import AUTOMATION, NodeRecord, NodeState
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import checks, health
 from everstep_controller.core.turn import Reconciliation
 
 
@@ -52,7 +52,7 @@ def _reasons(node: NodeRecord) -> Iterator[str]:
     if node.blame.reason:
         yield health.RANKS_DIE.name
     if node.health.check_failed:
-        yield health.CHECK_FAILED.name
+        yield checks.CHECK_FAILED.name
     claim = node.claim_of(AUTOMATION)
     if claim is not None and claim.condition and not claim.draining:
         yield claim.condition

@@ -145,7 +145,7 @@ IGNORED: Mapping[tuple[NodeState, NodeEvent], str] = MappingProxyType(
 )
 
 
-# What a node waits for in each state (health.py sees to the timer CHECK).
+# What a node waits for in each state (checks.py sees to the timer CHECK).
 WAITS: Mapping[NodeState, Wait] = MappingProxyType(
     {
         # It lasts no longer than the first Hello of its agent.

@@ -10,7 +10,7 @@ from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.node_liveness import Silence
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.nodes import (
-    health,
+    findings,
     indexing,
     lifecycle,
     outage,
@@ -214,9 +214,9 @@ def _note_doubt(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
 def _tell_of_agent(turn: Reconciliation, node: NodeRecord, doubt: str) -> None:
     """Have a finding say that the agent of a node is away, or hangs."""
     found, other = (AGENT_HUNG, AGENT_GONE) if _hangs(node) else (AGENT_GONE, AGENT_HUNG)
-    health.clear_finding(turn, node, silent_agent(other, "").key, doubt)
-    if not health.has_finding(node, silent_agent(found, "").key):
-        health.raise_finding(turn, node, silent_agent(found, doubt))
+    findings.clear_finding(turn, node, silent_agent(other, "").key, doubt)
+    if not findings.has_finding(node, silent_agent(found, "").key):
+        findings.raise_finding(turn, node, silent_agent(found, doubt))
 
 
 def _hangs(node: NodeRecord) -> bool:

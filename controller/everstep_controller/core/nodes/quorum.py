@@ -14,7 +14,7 @@ from everstep_controller.core import events
 from everstep_controller.core.actions import CallRoll
 from everstep_controller.core.model.node import NodeRecord, NodeState, OpenFinding
 from everstep_controller.core.model.state import CONTROLLER, RollCall, State
-from everstep_controller.core.nodes import indexing, isolation, rounds
+from everstep_controller.core.nodes import indexing, isolation_differences, rounds
 from everstep_controller.core.registry import Handlers
 from everstep_controller.core.turn import Reconciliation, Turn
 
@@ -247,7 +247,7 @@ def node_declared_lost(turn: Turn, event: events.NodeDeclaredLost) -> None:
 def word_of_scheduler(state: State, node: NodeRecord) -> tuple[str, str]:
     """Return which scheduler does not hear a held node either, and what it says; "" for none."""
     for name, driver in state.drivers.items() if node.liveness.silence.held else ():
-        if node.name in driver.down and isolation.is_own(state, name, node.name):
+        if node.name in driver.down and isolation_differences.is_own(state, name, node.name):
             return name, driver.down[node.name]
     return "", ""
 

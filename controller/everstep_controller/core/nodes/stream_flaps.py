@@ -7,7 +7,7 @@ whatever it has not done by then is asked anew of what may be a new agent.
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, Mode, Severity, SuggestedAction
 from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.nodes import health, indexing
+from everstep_controller.core.nodes import findings, indexing
 from everstep_controller.core.registry import Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
 
@@ -70,7 +70,7 @@ def _is_everywhere(turn: Turn) -> bool:
 def _begin_flapping(turn: Reconciliation, node: NodeRecord) -> None:
     node.streams.flaps_since_ns = node.streams.ends_ns[0]
     indexing.refresh(turn, node)
-    health.raise_finding(turn, node, _finding(node))
+    findings.raise_finding(turn, node, _finding(node))
     turn.set_timer(f"{TimerKind.STREAM}/{node.name}", QUIET_NS)
 
 
@@ -79,7 +79,7 @@ def _end_flapping(turn: Reconciliation, node: NodeRecord) -> None:
     indexing.refresh(turn, node)
     turn.drop_timer(f"{TimerKind.STREAM}/{node.name}")
     evidence = "it is lost" if node.gone else "its stream has been open for 10 min"
-    health.clear_finding(turn, node, _finding(node).key, evidence)
+    findings.clear_finding(turn, node, _finding(node).key, evidence)
     turn.mark_node(node.name)
 
 

@@ -16,7 +16,7 @@ from everstep_controller.core.model.node_findings import findings_of
 from everstep_controller.core.model.slowness import JobSlowness, SlowPart
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.windows import shown
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import findings
 from everstep_controller.core.recovery import pair_tests
 
 # Findings of the controller by which it compares what agents read of hardware.
@@ -66,7 +66,7 @@ class SlowEvidence:
 def found_words(held: OpenFinding) -> str:
     """Return who has found what, in words."""
     finding = held.finding
-    sentence = f"found {finding.condition}: {health.finding_sentence(finding)}"
+    sentence = f"found {finding.condition}: {findings.finding_sentence(finding)}"
     if held.owner is FindingOwner.AGENT:
         return f"its agent {sentence}"
     if finding.condition == pair_tests.PAIR_TEST_SLOW.name:
@@ -81,7 +81,7 @@ def evidence_of(state: State, node: NodeRecord, job: JobRecord, part: SlowPart) 
     """
     doubted = ""
     for held in findings_of(state.policy_of(node.name), node, _SLOW_OWNERS):
-        if health.is_well_now(node, held):
+        if findings.is_well_now(node, held):
             continue
         why_not = _untimely(held, job.slow, part) or shared_by(state, node, job, held)
         if not why_not:

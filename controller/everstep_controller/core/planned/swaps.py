@@ -16,6 +16,7 @@ from everstep_controller.core import events
 from everstep_controller.core.events import SlowJudged
 from everstep_controller.core.jobs import unsaved
 from everstep_controller.core.jobs.lifecycle import ACTIVE
+from everstep_controller.core.jobs.slow_steps import put_down_slow_time
 from everstep_controller.core.model.job import JobRecord, JobState, PlanKind
 from everstep_controller.core.model.node import AUTOMATION, FindingOwner, NodeRecord, OpenFinding
 from everstep_controller.core.model.node_findings import precursor_of
@@ -194,7 +195,11 @@ def slow_judged(turn: Turn, event: SlowJudged) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or job.state not in ACTIVE or event.generation != job.generation.number:
         return
-    job.slow = JobSlowness(event.generation, event.parts, turn.now_ns)
+    put_down_slow_time(turn, job, event)
+    if slow_parts(job) == event.parts and job.slow.causes != event.causes:
+        job.slow.generation, job.slow.causes = event.generation, event.causes
+        return  # it is no news who is slow
+    job.slow = JobSlowness(event.generation, event.parts, turn.now_ns, event.causes)
     slow = {part.node for part in event.parts if part.worth_swap}
     for name in list(turn.state.pair_wanted):
         if name not in slow and name in turn.state.nodes:

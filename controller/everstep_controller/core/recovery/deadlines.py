@@ -16,7 +16,7 @@ from everstep_controller.core.jobs.transition import answer_patience_ns
 from everstep_controller.core.model.job import Cause, Generation, JobFault, JobRecord, JobState
 from everstep_controller.core.model.state import State
 from everstep_controller.core.model.timers import Overdue
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import unanswered_orders
 from everstep_controller.core.recovery import planning
 from everstep_controller.core.registry import Timers, job_timers
 from everstep_controller.core.turn import Reconciliation, TimerKind
@@ -142,7 +142,7 @@ def _count_as_gone(turn: Reconciliation, job: JobRecord, names: list[str], *, as
         return False
     message = _sentence(turn, job, names, asked=asked)
     for name in names if asked else ():
-        health.record_unanswered(turn, turn.state.nodes[name], message)
+        unanswered_orders.record_unanswered(turn, turn.state.nodes[name], message)
     if job.state in ACTIVE and not _may_leave(turn.state, job, names):
         _tell_once(turn, job, "MemberOverdue", f"{message}; {_next_step(job, names)}")
         return False

@@ -27,7 +27,7 @@ from everstep_controller.core.model.pair_test import (
     RunningPairTest,
 )
 from everstep_controller.core.model.state import State
-from everstep_controller.core.nodes import health, lifecycle
+from everstep_controller.core.nodes import findings, lifecycle
 from everstep_controller.core.recovery import pair_verdict
 from everstep_controller.core.recovery.pair_partners import (
     PARTNERS,
@@ -318,10 +318,10 @@ def _record_result(
 ) -> None:
     match result.outcome:
         case PairOutcome.SLOW:
-            health.raise_finding(turn, node, _finding(result))
+            findings.raise_finding(turn, node, _finding(result))
         case PairOutcome.EQUAL:
             turn.announce(node.name, "PairTestPassed", result.sentence)
-            health.clear_finding(turn, node, _KEY, result.sentence)
+            findings.clear_finding(turn, node, _KEY, result.sentence)
             if answer is not None:
                 node.pair.baseline = pair_verdict.medians(answer)
         case PairOutcome.UNDECIDED:

@@ -13,7 +13,7 @@ from everstep_controller.core.jobs.lifecycle import ACTIVE
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
 from everstep_controller.core.model.state import State, jobs_of_node
-from everstep_controller.core.nodes import health, lifecycle
+from everstep_controller.core.nodes import checks, lifecycle
 from everstep_controller.core.nodes.claims import failed_check
 from everstep_controller.core.registry import Handlers, Timers
 from everstep_controller.core.turn import Reconciliation, TimerKind, Turn
@@ -43,7 +43,7 @@ def reconcile_spares(turn: Reconciliation, names: Set[str]) -> None:
 def check_finished(turn: Turn, event: Reported[CheckFinished]) -> None:
     """Take the result of a check, of a spare or of a node in its own life."""
     if not _record_spare_check(turn, turn.state.nodes[event.origin.node], event):
-        health.record_check(turn, event)
+        checks.record_check(turn, event)
 
 
 def spare_check_due(turn: Turn, name: str) -> None:

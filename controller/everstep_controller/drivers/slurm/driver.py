@@ -38,6 +38,7 @@ from everstep_controller.drivers.slurm.nodes import (
 )
 
 _SHARED = "several nodes of Slurm have its name; choose another with drivers.slurm.node_names"
+_NO_NODES = "sinfo lists no node at all; type 'sinfo -N' where the controller runs"
 _UNCHANGED = (
     "scontrol named no error, and it is {state} at Slurm with another reason; type 'sinfo -R'"
 )
@@ -92,7 +93,7 @@ class SlurmDriver:
             if refused := await self._commands.refused_rights(cluster):
                 raise DriverError(refused)
             self._permitted.add(cluster)
-        found = await self._sinfo(cluster)
+        found = await self._all(cluster)
         view = await asyncio.to_thread(_view, found, self._context.cluster_id())
         ours = [found.nodes[name] for name, hold in view.holds.items() if hold.ours]
         work = await self._jobs.on_nodes(cluster, [node.name for node in ours if node.is_busy])
@@ -125,11 +126,10 @@ class SlurmDriver:
         """Make changes; return what scontrol said of any that failed."""
         updates = list(update_words(grouped(changes), self._policy.note_field))
         if len(updates) == 1:
-            done = await self._commands.scontrol(cluster, *updates[0])
+            done = [await self._commands.scontrol(cluster, *updates[0])]
         else:
-            lines = "".join(map(update_line, updates))
-            done = await self._commands.scontrol(cluster, lines=lines)
-        return _said(done)
+            done = await self._commands.scontrol_lines(cluster, list(map(update_line, updates)))
+        return next(filter(None, map(_said, done)), "")
 
     async def _nodes(self, cluster: str, names: Sequence[str]) -> _Found:
         """Return those nodes of a cluster that have these names in Everstep, as they are now."""
@@ -138,13 +138,30 @@ class SlurmDriver:
             return await self._sinfo(cluster)
         lists = list(node_lists(possible, ARGUMENT_BYTES_MAX))
         found = await self._sinfo(cluster, lists[0] if len(lists) == 1 else ()) if lists else None
-        nodes = dict(found.nodes) if found is not None else {}
-        # A node that is in no partition is not in sinfo's answer.
-        missing = [name for name in possible if name not in nodes]
+        nodes = found.nodes if found is not None else {}
+        return _Found({**nodes, **await self._unlisted(cluster, possible, nodes)})
+
+    async def _all(self, cluster: str) -> _Found:
+        """Return all nodes of a cluster. One that was held is free only where Slurm says so."""
+        found = await self._sinfo(cluster)
+        if not (found.nodes or found.shared):
+            raise DriverError(_NO_NODES)
+        if self._policy.node_names is not NodeNames.NAME:
+            return found
+        held = [name for name in sorted(self._context.remembered()) if is_one_name(name)]
+        unlisted = await self._unlisted(cluster, held, found.nodes)
+        return _Found({**found.nodes, **unlisted}, found.shared)
+
+    async def _unlisted(
+        self, cluster: str, names: Sequence[str], listed: Collection[str]
+    ) -> dict[str, SlurmNode]:
+        """Return the nodes that sinfo does not list and scontrol knows: they have no partition."""
+        missing = [name for name in names if name not in listed]
+        found: dict[str, SlurmNode] = {}
         for part in node_lists(missing, ARGUMENT_BYTES_MAX):
             shown = await self._commands.show(cluster, "nodes", ",".join(part))
-            nodes |= decode_shown(shown, frozenset(part))
-        return _Found(nodes)
+            found |= decode_shown(shown, frozenset(part))
+        return found
 
     async def _sinfo(self, cluster: str, names: Sequence[str] = ()) -> _Found:
         """Return the nodes of these names at Slurm; all of a cluster where there are none."""
@@ -203,7 +220,7 @@ def _applied(
 
 
 def _said(done: FinishedProgram) -> str:
-    """Return what scontrol said of changes that failed; of many, the last."""
+    """Return what a scontrol said of changes that failed; of many, the last."""
     return failure_sentence("scontrol", done) if done.code or done.errors.strip() else ""
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 
-from everstep_controller.journal.sqlite.ledger_history import thin_ledgers
 from everstep_controller.journal.sqlite.store import JournalStore
 
 # A snapshot that cannot be read must not cost the state: the one before it is kept, with its tail.
@@ -24,7 +23,6 @@ def compact(store: JournalStore, events_before_ns: int, announcements_before_ns:
         )
     store.execute("DELETE FROM announcement WHERE at_ns < ?", (announcements_before_ns,))
     store.execute("DELETE FROM about WHERE id < (SELECT min(id) FROM announcement)")
-    thin_ledgers(store, announcements_before_ns)
     return deleted
 
 

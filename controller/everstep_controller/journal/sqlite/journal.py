@@ -1,4 +1,4 @@
-"""SQLite journal: the port's implementation, from its tables, their upkeep and their ledgers."""
+"""SQLite journal: the port's implementation, from its tables, their upkeep and its history."""
 
 import fcntl
 import os
@@ -11,12 +11,14 @@ from types import TracebackType
 
 from everstep_controller.journal.port import (
     DamagedJournalError,
+    HistoryKind,
+    HistoryRange,
+    HistoryRow,
     JournalAccessError,
     JournalLockedError,
     JournalWriteError,
-    LedgerRow,
 )
-from everstep_controller.journal.sqlite import compaction, copying, ledger_history
+from everstep_controller.journal.sqlite import compaction, copying, history
 from everstep_controller.journal.sqlite.damage import verify_log
 from everstep_controller.journal.sqlite.store import JournalStore
 
@@ -57,13 +59,25 @@ class SqliteJournal(JournalStore):
         """See JournalWriter."""
         compaction.forget_outboxes(self, replaced)
 
-    def save_ledger(self, row: LedgerRow) -> None:
+    def save_history(self, rows: Iterable[HistoryRow]) -> None:
         """See JournalWriter."""
-        ledger_history.save_ledger(self, row)
+        history.save_history(self, rows)
 
-    def ledger_rows(self, since_ns: int) -> Iterator[LedgerRow]:
+    def history(self, asked: HistoryRange) -> Iterator[HistoryRow]:
         """See JournalReader."""
-        return ledger_history.ledger_rows(self, since_ns)
+        return history.history(self, asked)
+
+    def history_before(self, asked: HistoryRange) -> dict[str, HistoryRow]:
+        """See JournalReader."""
+        return history.history_before(self, asked)
+
+    def history_span(self, kind: HistoryKind) -> tuple[int, int]:
+        """See JournalReader."""
+        return history.history_span(self, kind)
+
+    def forget_history(self, before_ns: int) -> None:
+        """See JournalWriter."""
+        history.forget_history(self, before_ns)
 
     def probe(self) -> None:
         """See JournalWriter."""

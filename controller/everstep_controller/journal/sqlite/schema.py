@@ -62,10 +62,33 @@ CREATE TABLE about (
 ) STRICT;
 """
 
+# Ledgers of jobs were sums by the time at which they were written down, and are by hour now.
+_V6 = """
+CREATE TABLE history (
+    kind TEXT NOT NULL, key TEXT NOT NULL, begin_ns INTEGER NOT NULL, at_ns INTEGER NOT NULL,
+    content BLOB NOT NULL, checksum BLOB NOT NULL, PRIMARY KEY (kind, key, begin_ns)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX history_by_time ON history (kind, begin_ns);
+INSERT INTO history
+    SELECT 'job-hour', job, begin_ns, at_ns, content,
+        checksum('job-hour', job, begin_ns, at_ns, content)
+    FROM (
+        SELECT job, max(at_ns) AS at_ns, at_ns - at_ns % 3600000000000 AS begin_ns,
+            CAST(json_object(
+                'totals', json_remove(CAST(totals AS TEXT), '$.nodes', '$.failures'),
+                'nodes', coalesce(json_extract(CAST(totals AS TEXT), '$.nodes'), 1),
+                'failures', coalesce(json_extract(CAST(totals AS TEXT), '$.failures'), 0)
+            ) AS BLOB) AS content
+        FROM ledger WHERE checksum IS checksum(job, at_ns, totals)
+        GROUP BY job, at_ns - at_ns % 3600000000000
+    );
+DROP TABLE ledger;
+"""
+
 # The first format that is read: the events and the state of those before it had other fields.
 FIRST = 2
 # Append only: a migration that was released is never changed.
-MIGRATIONS: tuple[str, ...] = (_V2, _V3, _V4, _V5)
+MIGRATIONS: tuple[str, ...] = (_V2, _V3, _V4, _V5, _V6)
 _NEWEST = FIRST + len(MIGRATIONS) - 1
 
 # How a connection that may not migrate a file reads one without checksums.
@@ -84,6 +107,12 @@ _REJECTIONS: Mapping[int, str] = {
 # The last format without checksums; and how one is read that does not say what lines are about.
 _LAST_UNCHECKED = 3
 _NO_ABOUT = "SELECT 0 AS id, x'' AS about, x'' AS checksum WHERE FALSE"
+_LAST_WITHOUT_ABOUT = 4
+# Who replays a journal reads no history.
+_NO_HISTORY = (
+    "SELECT '' AS kind, '' AS key, 0 AS begin_ns, 0 AS at_ns, x'' AS content, x'' AS checksum "
+    "WHERE FALSE"
+)
 
 
 class SchemaError(JournalRefusedError):
@@ -108,8 +137,10 @@ def view_as_newest(db: sqlite3.Connection) -> None:
     if FIRST <= version <= _LAST_UNCHECKED:
         for name, query in {**_UNCHECKED, "rejection": _REJECTIONS[version]}.items():
             db.execute(f"CREATE TEMP VIEW {name} AS {query}")
-    if FIRST <= version < _NEWEST:
+    if FIRST <= version <= _LAST_WITHOUT_ABOUT:
         db.execute(f"CREATE TEMP VIEW about AS {_NO_ABOUT}")
+    if FIRST <= version < _NEWEST:
+        db.execute(f"CREATE TEMP VIEW history AS {_NO_HISTORY}")
 
 
 def _known_version(db: sqlite3.Connection) -> int:

@@ -33,7 +33,7 @@ _CHECKED: Mapping[str, str] = {
     "about": "id, about",
     "mark": _MARK,
     "fact": "name, value",
-    "ledger": "job, at_ns, totals",
+    "history": "kind, key, begin_ns, at_ns, content",
 }
 # Texts of a state are 67 MB for 12,500 nodes, and repeat themselves.
 _FAST = 1
@@ -86,7 +86,7 @@ class JournalStore:
     def _verify_rows(self) -> None:
         for table, columns in _CHECKED.items():
             wrong = self._db.execute(
-                f"SELECT rowid FROM {table} WHERE checksum IS NOT checksum({columns}) LIMIT 1"
+                f"SELECT {columns} FROM {table} WHERE checksum IS NOT checksum({columns}) LIMIT 1"
             ).fetchone()
             if wrong is not None:
                 raise _damaged(table, f"row {wrong[0]}")
@@ -339,11 +339,11 @@ class JournalStore:
         return [_with_about(_line(tuple(row)), about, told) for about, told, *row in rows]
 
     def query(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
-        """Run one reading statement and yield its rows (for ledger_history.py)."""
+        """Run one reading statement and yield its rows (for history.py)."""
         yield from self._db.execute(statement, tuple(values))
 
     def execute(self, statement: str, values: Sequence[object] = ()) -> int:
-        """Run one writing statement and return how many rows it changed (for upkeep.py)."""
+        """Run one writing statement and return how many rows it changed (for compaction.py)."""
         return self._db.execute(statement, tuple(values)).rowcount
 
 

@@ -10,7 +10,7 @@ from everstep_controller.core.model.isolation import (
 )
 from everstep_controller.core.model.node import NodeRecord
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes.isolation import changed_holds
+from everstep_controller.core.nodes.isolation_differences import changed_holds
 from unit.core.test_decisions import S, Story
 
 DRIVER = "slurm"

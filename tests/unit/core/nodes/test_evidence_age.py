@@ -139,6 +139,48 @@ def test_what_an_outbox_replays_of_an_earlier_time_does_not_undo_what_the_agent_
     assert not story.core.state.nodes["n1"].health.findings
 
 
+def renewals(story: Story, age_s: float, finding: Finding = XID) -> list[actions.RenewStream]:
+    """Have n1 tell what it saw so long ago; return for what its agent is to say Hello anew."""
+    seen_ns = story.now_ns - int(age_s * S)
+    raised = events.Reported(
+        story.origin("n1"), seen_ns, reports.FindingRaised(finding), seen_ns=seen_ns
+    )
+    return [one for one in story.tell(raised) if isinstance(one, actions.RenewStream)]
+
+
+def test_what_was_held_up_on_an_open_stream_is_asked_for_in_a_new_hello_once() -> None:
+    story = started()
+    hello(story)
+    story.now_ns += HOUR_S * S
+    (renewal,) = renewals(story, 700)
+    assert (renewal.node, renewal.reason) == (
+        "n1",
+        "XidFatal came 11 min late: say in a new Hello what is open now",
+    )
+    assert renewals(story, 650, DOWN) == [], "it is asked already"
+    hello(story)
+    assert not story.core.state.nodes["n1"].health.findings
+    story.now_ns += HOUR_S * S
+    assert len(renewals(story, 700)) == 1, "each Hello may be asked for once more"
+    hello(story, XID)
+    assert story.owners("n1") == ["automation"]
+
+
+def test_what_comes_late_of_the_time_before_a_hello_is_not_asked_for() -> None:
+    story = started()
+    hello(story)
+    assert renewals(story, 3 * HOUR_S) == []
+
+
+def test_of_an_agent_that_is_away_and_of_what_comes_in_time_no_hello_is_asked_for() -> None:
+    story = started()
+    hello(story)
+    story.now_ns += HOUR_S * S
+    assert renewals(story, 60) == []
+    story.tell(events.NodeDisconnected("n1"))
+    assert renewals(story, 700, DOWN) == []
+
+
 def test_what_was_over_before_the_controller_heard_of_it_is_shown_and_gone() -> None:
     story = started()
     raised(story, 3 * HOUR_S)

@@ -7,7 +7,7 @@ from everstep_common.judging.findings import Finding, FindingKey, Measurement, M
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.model.node import FindingOwner, NodeState
-from everstep_controller.core.nodes import health
+from everstep_controller.core.nodes import findings
 from everstep_controller.core.turn import Turn
 from everstep_controller.journal.codec import decode_event, decode_state, encode, kind_of
 from unit.core.test_decisions import XID, Story
@@ -91,12 +91,12 @@ def test_what_the_core_finds_by_its_own_state_is_cleared_by_nobody_else() -> Non
     story = Story()
     turn = Turn(story.core.state, story.now_ns)
     node = story.core.state.nodes["n1"]
-    health.raise_finding(turn, node, SKEWED)
+    findings.raise_finding(turn, node, SKEWED)
     story.connect("n1")
     story.tell(over())
     assert held(story) == {("core", "ClockSkewed")}
-    health.clear_finding(turn, node, SKEWED.key, "it was lost once in a day")
-    health.clear_finding(turn, node, SKEWED.key, "it was lost once in a day")
+    findings.clear_finding(turn, node, SKEWED.key, "it was lost once in a day")
+    findings.clear_finding(turn, node, SKEWED.key, "it was lost once in a day")
     assert held(story) == set()
     said = [one.message for one in turn.actions if isinstance(one, actions.Announce)]
     assert said == [

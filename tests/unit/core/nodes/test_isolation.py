@@ -1,16 +1,19 @@
 """What schedulers are asked, and not asked, as claims, others and failures come and go."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from everstep_common import reports
+from everstep_common.judging.findings import Mode
 from everstep_controller.core import actions, events
 from everstep_controller.core.accounting.categories import PLANNED_WORK
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.fleet.incidents import open_incident
 from everstep_controller.core.model.isolation import Hold, IsolationResult, SeenHold
-from everstep_controller.core.model.node import AUTOMATION, OPERATOR, SCHEDULER
+from everstep_controller.core.model.node import AUTOMATION, OPERATOR, SCHEDULER, NodeState
 from everstep_controller.core.nodes.claims import why_ineligible
 from everstep_controller.core.nodes.isolation import FAILURES_MAX
 from everstep_controller.core.nodes.isolation_view import driver_findings, isolation_sentences
@@ -19,8 +22,12 @@ from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory
 from unit.core.test_decisions import S
 
 
+def announced(done: list[actions.Action]) -> list[actions.Announce]:
+    return [action for action in done if isinstance(action, actions.Announce)]
+
+
 def said(done: list[actions.Action]) -> list[str]:
-    return [action.reason for action in done if isinstance(action, actions.Announce)]
+    return [action.reason for action in announced(done)]
 
 
 def test_a_claim_is_applied_and_its_end_as_well() -> None:
@@ -439,3 +446,34 @@ def test_holds_that_a_version_without_conditions_made_are_not_asked_for_again() 
     story.tell(events.ControllerStarted("0.2.0"))
     story.answer()
     assert (len(story.scheduler.applied), story.held()) == (asked, {"n0": True, "n1": True})
+
+
+def test_a_driver_that_is_taken_out_tells_what_it_leaves_withheld() -> None:
+    story = SchedulerStory()
+    story.operator("n1", "isolate")
+    story.scheduler.drain("n0")
+    story.answer()
+    story.look()
+    removed = events.SettingsApplied(story.core.state.settings)
+    (told,) = [one for one in announced(story.tell(removed)) if one.reason == "DriverRemoved"]
+    assert told.message == (
+        f"driver {DRIVER} is not configured any more, and what it has withheld stays so at its "
+        "scheduler: n1; free them there, or configure it again and release them first"
+    )
+    assert "DriverRemoved" not in said(story.tell(removed))
+
+
+@pytest.mark.parametrize(
+    "lowered", [{"mode": Mode.OBSERVE}, {"mode": Mode.ADVISE}, {"observe": ("XidFatal",)}]
+)
+def test_a_mode_that_is_lowered_gives_nothing_back(lowered: dict[str, Any]) -> None:
+    story = SchedulerStory()
+    story.find("n0")
+    story.answer()
+    settings = replace(story.core.state.settings, **lowered)
+    story.tell(events.SettingsApplied(settings, isolation_drivers=(DRIVER,)))
+    story.answer()
+    assert story.node().state is NodeState.REPAIRING
+    assert story.held() == {"n0": True}
+    story.operator("n0", "release")
+    assert story.node().state is NodeState.VALIDATING

@@ -6,7 +6,7 @@ import pytest
 
 from everstep_controller.core import actions, events
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.core.nodes.isolation import wanted_isolation
+from everstep_controller.core.nodes.isolation_differences import wanted_isolation
 from unit.core.nodes.scheduler_world import DRIVER, SchedulerStory
 
 NODES = 4

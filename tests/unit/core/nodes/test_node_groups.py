@@ -7,7 +7,7 @@ from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.isolation import Hold, WantedIsolation
 from everstep_controller.core.model.node import SCHEDULER
 from everstep_controller.core.model.settings import Settings
-from everstep_controller.core.nodes.isolation import (
+from everstep_controller.core.nodes.isolation_differences import (
     changed_holds,
     changed_labels,
     own_nodes,

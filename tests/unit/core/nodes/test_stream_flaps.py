@@ -222,7 +222,7 @@ def _choose(nodes: list[_Known], members: int, spec: JobSpec, *, last: bool) -> 
         known_nodes[node.name] = node
         node.streams.flaps_since_ns = int(known.flaps)
         if last or place < members or not known.flaps:
-            job.launchers[node.name] = Launcher(1, 0)
+            job.launchers[node.name] = Launcher(1)
     return choose_members(State(jobs={job.id: job}, nodes=known_nodes), job)[0]
 
 

@@ -38,7 +38,7 @@ S = 1_000_000_000
 def _job(*members: str) -> JobRecord:
     spec = JobSpec(uid=0, token_sha256="", nodes_min=1, nodes_max=2, reform=True)
     job = JobRecord("train-1", "train", spec, ledger=Ledger(0), state=JobState.RUNNING)
-    job.launchers = {name: Launcher(29500, 0) for name in NODES}
+    job.launchers = {name: Launcher(29500) for name in NODES}
     _start(job, 1, *members)
     return job
 

@@ -29,7 +29,7 @@ def _world(*spares: str) -> World:
             spec=NodeSpec(bulk_address=f"{name}:1", domain=name),
         )
     record = world.state.newest("train")
-    record.launchers = {name: Launcher(29500, 0) for name in ("a", "b", *spares)}
+    record.launchers = {name: Launcher(29500) for name in ("a", "b", *spares)}
     world.report("a", (0, 5), (1, 5))
     world.report("b", (0, 5), (1, 5))
     return world

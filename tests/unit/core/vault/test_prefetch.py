@@ -22,7 +22,7 @@ def _world() -> World:
         spec=NodeSpec(bulk_address="c:1", domain="c"),
     )
     record = world.state.newest("train")
-    record.launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
+    record.launchers = {name: Launcher(29500) for name in ("a", "b", "c")}
     world.report("a", (0, 5), (1, 5))
     world.report("b", (0, 5), (1, 5))
     assert world.directives["c"].prefetch is None
@@ -197,7 +197,7 @@ def test_before_a_step_is_safe_a_spare_is_told_nothing() -> None:
         liveness=NodeLiveness(connected=True),
         spec=NodeSpec(bulk_address="c:1", domain="c"),
     )
-    world.state.newest("train").launchers = {name: Launcher(29500, 0) for name in ("a", "b", "c")}
+    world.state.newest("train").launchers = {name: Launcher(29500) for name in ("a", "b", "c")}
     world.report("a", (0, 5), (1, 5))
     world.report("b", (1, 5))
     _silent(world, "b")

@@ -38,7 +38,7 @@ def _job(*launchers: str) -> JobRecord:
         generation=Generation(_GENERATION, members=Members(["a", "b"])),
         lineage=Lineage([BranchPoint(_GENERATION, None, 2)]),
     )
-    record.launchers = {name: Launcher(29500, 0) for name in launchers}
+    record.launchers = {name: Launcher(29500) for name in launchers}
     return record
 
 
@@ -109,7 +109,7 @@ def test_a_little_growth_of_the_state_is_no_news() -> None:
 def test_a_spare_that_comes_back_is_told_again() -> None:
     world = World()
     launchers = world.state.newest("train").launchers
-    launchers["c"] = Launcher(29500, 0)
+    launchers["c"] = Launcher(29500)
     world.report("a", (0, 5), (1, 5))
     world.report("b", (0, 5), (1, 5))
     told = world.directives.pop("c")
@@ -119,7 +119,7 @@ def test_a_spare_that_comes_back_is_told_again() -> None:
     del launchers["c"]
     world.service.job_changed("train")
     world.settle()
-    launchers["c"] = Launcher(29500, 0)
+    launchers["c"] = Launcher(29500)
     world.service.job_changed("train")
     world.settle()
     assert world.directives["c"] == told
@@ -157,7 +157,7 @@ def _of_one_node(*spares: str) -> World:
         )
     record = world.state.newest("train")
     record.generation.members, record.lineage.branch = Members(["a"]), [BranchPoint(1, None, 1)]
-    record.launchers = {name: Launcher(29500, 0) for name in ("a", *spares)}
+    record.launchers = {name: Launcher(29500) for name in ("a", *spares)}
     world.service.job_changed("train")
     world.settle()
     return world

@@ -182,6 +182,8 @@ class AgentListener:
             continues=given.keep.continues and not generation.number,
             storage_begun=given.keep.begun,
             job_id=self._link.job_id,
+            queue=given.queue,
+            account=given.account,
         )
 
     def _received(self, message: object) -> None:

@@ -11,7 +11,7 @@ from typing import NoReturn
 from torch.distributed import run
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 
-from everstep.launch.command_line.job_size import job_name
+from everstep.launch.command_line.job_size import job_name, queue_and_account
 from everstep.launch.command_line.option_parser import UsageError
 from everstep.launch.command_line.options import default_socket
 from everstep.launch.command_line.snapshot_options import (
@@ -25,7 +25,7 @@ from everstep.launch.job_token import TokenError, job_token
 # As `everstep run` has it, where torchrun's own is not known.
 _RESTARTS_MAX = 10
 _AGENT_WAIT_S = 60.0
-_OWN = ("processes", "max_restarts", "token_file", "policy", "agent_wait")
+_OWN = ("processes", "max_restarts", "token_file", "policy", "agent_wait", "queue", "account")
 # What torchrun itself adds to the configuration of a rendezvous.
 _TORCHRUNS = ("timeout", "rank")
 
@@ -44,6 +44,9 @@ class TorchrunSettings:
     reform: bool = False
     # How long an agent that is not there yet is waited for, where one is to be expected.
     agent_wait_s: float = 0.0
+    # Whose time it is; "": nobody has said.
+    queue: str = ""
+    account: str = ""
     keep: KeepOptions = field(default_factory=KeepOptions)
 
 
@@ -68,6 +71,7 @@ def settings(
         )
     restarts = given.get_as_int("max_restarts", asked.max_restarts if asked else _RESTARTS_MAX)
     token_file = given.get("token_file")
+    queue, account = queue_and_account(given.get("queue"), given.get("account"), environ)
     try:
         job = _job(given.run_id, environ)
         return TorchrunSettings(
@@ -80,6 +84,8 @@ def settings(
             restarts_max=_RESTARTS_MAX if restarts is None else restarts,
             reform=given.get("policy") == "reform",
             agent_wait_s=float(given.get("agent_wait", _AGENT_WAIT_S)),
+            queue=queue,
+            account=account,
             keep=_keep(given.config, environ, job),
         )
     except (UsageError, TokenError, KeepError) as error:

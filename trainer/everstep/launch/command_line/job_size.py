@@ -96,6 +96,20 @@ def program_words(command: Sequence[str], *, named: bool) -> str:
     return f"{name} with other arguments ({arguments})"
 
 
+def queue_and_account(
+    queue: str | None, account: str | None, environ: Mapping[str, str]
+) -> tuple[str, str]:
+    """Return whose time the job's is: as its user, its environment or Slurm says; "" for nobody's.
+
+    >>> queue_and_account(None, "nlp", {"SLURM_JOB_PARTITION": "gpu", "SLURM_JOB_ACCOUNT": "a"})
+    ('gpu', 'nlp')
+    """
+    return (
+        queue or environ.get("EVERSTEP_QUEUE") or environ.get("SLURM_JOB_PARTITION", ""),
+        account or environ.get("EVERSTEP_ACCOUNT") or environ.get("SLURM_JOB_ACCOUNT", ""),
+    )
+
+
 def replica_nodes(given: int, nodes: tuple[int, int]) -> int:
     """Return how many nodes hold one copy of the model together. Raises UsageError."""
     if given >= 1 and not any(count % given for count in nodes):

@@ -77,6 +77,17 @@ def _add_job_options(parser: OptionParser) -> None:
         help="number of nodes that train (default 1; under srun, all nodes of the step)",
     )
     add(
+        "--queue",
+        metavar="NAME",
+        help="queue of whose time it is, for 'everstep ettr --by queue' (default: EVERSTEP_QUEUE,"
+        " Slurm's partition)",
+    )
+    add(
+        "--account",
+        metavar="NAME",
+        help="account of whose time it is (default: EVERSTEP_ACCOUNT, Slurm's account)",
+    )
+    add(
         "--nodes-per-replica",
         type=int,
         default=1,

@@ -16,6 +16,7 @@ from everstep.launch.command_line.job_size import (
     job_name,
     node_range,
     program_words,
+    queue_and_account,
     replica_nodes,
 )
 from everstep.launch.command_line.launch_parser import launch_parser
@@ -71,6 +72,9 @@ class LaunchOptions:
     replica_nodes: int = 1
     # What is started, in words that differ where the programs do.
     program: str = ""
+    # Whose time it is; "": nobody has said.
+    queue: str = ""
+    account: str = ""
     # The signals after which the job goes on without this node.
     leaves_on: tuple[signal.Signals, ...] = ()
     # The job ends by them, and its ranks get that signal; by the usual others they get SIGTERM.
@@ -110,6 +114,7 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
     if not 0 <= values.max_restarts <= _RESTARTS_MAX:
         raise UsageError(f"--max-restarts must not be below 0, nor above {_RESTARTS_MAX}")
     ranks = ranks_per_node(values.nproc_per_node, environ)
+    queue, account = queue_and_account(values.queue, values.account, environ)
     options = LaunchOptions(
         job=name,
         nodes_min=nodes_min,
@@ -119,6 +124,8 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
             line.command,
             named=values.standalone or is_named(values.job, values.rdzv_id, environ),
         ),
+        queue=queue,
+        account=account,
         processes_per_node=ranks,
         reform=values.policy == "reform",
         restarts_max=values.max_restarts,

@@ -1,20 +1,23 @@
 """Ledger of a job as a message of the admin API, with what others would call its ratios."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from everstep_common.failures.classification import Side, side
 from everstep_controller.api.admin.messages.fleet_messages import (
     effectiveness_of,
     incident_messages,
 )
-from everstep_controller.core.accounting.categories import PLANNED_WORK, Category
-from everstep_controller.core.accounting.ledger import DEFINITIONS
+from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.accounting.incident_costs import (
+    CountedIncident,
+    recoveries,
+    time_of_program,
+)
+from everstep_controller.core.accounting.ledger import DEFINITIONS, ettr_devices
 from everstep_controller.core.accounting.reliability import stage_times
 from everstep_controller.core.accounting.variants import Measured, published
 from everstep_controller.core.fleet.incidents import incidents_of_job
 from everstep_controller.core.jobs.restore_point import undecided_step
-from everstep_controller.core.model.job import JobIncident, JobRecord
+from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
 from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
@@ -25,7 +28,8 @@ _NS = 1e9
 def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
     """Return where a job's time went."""
     found, totals = effectiveness_of(state, job, now_ns), job.ledger.totals(now_ns)
-    recoveries = list(_recoveries(state, job, now_ns))
+    stages = stage_times(list(recoveries(job.ledger, _counted(state, job), now_ns)))
+    by_devices, degraded_ns = ettr_devices(job.ledger, job.spec.nodes_max, now_ns)
     return answer(
         admin_pb2.Ledger,
         found,
@@ -38,18 +42,21 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
         budget_burnt=found.budget.burnt,
         incidents=incident_messages(state, job, now_ns),
         steps=job.ledger.step_count,
+        ettr_devices=by_devices,
+        degraded_device_s=degraded_ns * job.spec.processes_per_node / _NS,
         definitions=DEFINITIONS,
         undecided_step=undecided_step(job),
         published=[
             answer(admin_pb2.PublishedRatio, one)
             for one in published(_measured(state, job, totals, now_ns))
         ],
+        begin_ns=job.ledger.started_ns,
         mttf_s=found.wall_ns / _NS / found.failures if found.failures else 0,
         stages=[
             admin_pb2.StageTime(
                 stage=stage, recoveries=told.count, p50_s=told.p50_s, p99_s=told.p99_s
             )
-            for stage, told in stage_times(recoveries).items()
+            for stage, told in stages.items()
         ],
     )
 
@@ -57,24 +64,14 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
 def _measured(
     state: State, job: JobRecord, totals: Mapping[Category, int], now_ns: int
 ) -> Measured:
-    of_program: Counter[Category] = Counter()
-    for incident in incidents_of_job(state, job):
-        if _is_of_program(incident):
-            of_program.update(job.ledger.totals(now_ns, incident.id))
+    of_program = time_of_program(job.ledger, _counted(state, job), now_ns)
     saved = job.lineage.recoverable_step
     unsaved = [one for one in job.ledger.steps if saved is None or one.step > saved]
     return Measured(totals, of_program, sum(one.productive_ns for one in unsaved))
 
 
-def _is_of_program(incident: JobIncident) -> bool:
-    """Return whether the rank that died first died of its own program."""
-    return bool(incident.deaths) and side(incident.deaths[0].exit.kind) is Side.SCRIPT
-
-
-def _recoveries(state: State, job: JobRecord, now_ns: int) -> Iterator[dict[str, float]]:
-    """Yield the seconds by stage of each failure that is over, as far as they are its own still."""
+def _counted(state: State, job: JobRecord) -> Iterator[CountedIncident]:
+    """Yield a job's incidents as accounting looks at them."""
     for incident in incidents_of_job(state, job):
-        if incident.over_ns and incident.cause not in PLANNED_WORK:
-            costs = job.ledger.totals(now_ns, incident.id)
-            if costs:
-                yield {category.value: amount / _NS for category, amount in costs.items()}
+        first = incident.deaths[0].exit.kind if incident.deaths else ""
+        yield CountedIncident(incident.id, incident.cause, first, over=bool(incident.over_ns))

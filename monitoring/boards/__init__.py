@@ -1,0 +1,1 @@
+"""Boards of Grafana, as data: `python monitoring` writes their files."""
