@@ -16,11 +16,13 @@ from everstep_cli.commands import (
     demo,
     drivers,
     events,
+    history,
     inject,
     jobs,
     maintenance,
     nodes,
     operate,
+    page,
     policy,
     report,
     version,
@@ -57,6 +59,7 @@ def everstep() -> None:
       everstep snapshots JOB             what a job would go back to, and where that is
       everstep ettr JOB                  where the time of a job went
       everstep report JOB                the same as a page to pass on
+      everstep page                      all of it in a browser
 
     Every command takes --json and --controller ADDRESS (or EVERSTEP_CONTROLLER), and ends with
     0 when it was done, 1 when the controller could not be asked or said no, 2 when the command line
@@ -65,7 +68,7 @@ def everstep() -> None:
 
 
 _GROUPS = (
-    *(demo, nodes, events, jobs, report, operate, policy, drivers, maintenance),
+    *(demo, nodes, events, history, jobs, report, page, operate, policy, drivers, maintenance),
     *(check, inject, webhooks, version, completion),
 )
 for _command in (command for group in _GROUPS for command in group.COMMANDS):

@@ -130,6 +130,11 @@ class Account:
         return not self.periods
 
     @property
+    def initial(self) -> float:
+        """Return the seconds of its first start."""
+        return sum(one.seconds for one in self.slices if one.group is Group.INITIAL)
+
+    @property
     def productive(self) -> float:
         """Return the seconds of steps that count, up to their usual time."""
         return sum(one.seconds for one in self.slices if one.group is Group.PRODUCTIVE)

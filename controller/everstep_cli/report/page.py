@@ -85,9 +85,10 @@ def _costs(title: str, costs: Sequence[tuple[str, int, float]]) -> _Drawing | No
 
 
 def _groups(account: Account) -> Markup:
-    shown = (Group.PRODUCTIVE, Group.INCIDENT, Group.PLANNED)[not account.of_one_job :]
-    names = {Group.PRODUCTIVE: "training", Group.INCIDENT: "failure", Group.PLANNED: "planned work"}
-    return Markup(svg.legend([(names[one], svg.FILLS[one]) for one in shown], 960))
+    names = {Group.INCIDENT: "failure", Group.PLANNED: "planned work"}
+    if account.of_one_job:
+        names = {Group.INITIAL: "first start", Group.PRODUCTIVE: "training", **names}
+    return Markup(svg.legend([(name, svg.FILLS[one]) for one, name in names.items()], 960))
 
 
 def _losses() -> Markup:

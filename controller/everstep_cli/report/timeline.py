@@ -11,6 +11,7 @@ from everstep_controller.core.accounting.categories import Group
 _WIDTH, _LEFT, _RIGHT, _MARKS, _BAR = 960, 8, 8, 22, 34
 _TOP = _MARKS + 16
 _COLUMN = 120
+_NS = 1_000_000_000
 _NOTHING = Fill("#DDDDDD")
 
 
@@ -26,6 +27,9 @@ def timeline(account: Account) -> str:
     # Of all jobs together there is no saying what they did between incidents.
     base, told = (FILLS[Group.PRODUCTIVE], "training") if account.of_one_job else (_NOTHING, "")
     made.area(_LEFT, _TOP, _WIDTH - _LEFT - _RIGHT, _BAR, base, told)
+    if account.of_one_job:
+        first = x_of(begin + int(account.initial * _NS)) - _LEFT
+        made.area(_LEFT, _TOP, first, _BAR, FILLS[Group.INITIAL], f"start: {span(account.initial)}")
     for one in account.incidents:
         low, high = x_of(one.onset_ns), x_of(one.over_ns or account.end_ns)
         fill = FILLS[Group.PLANNED if one.planned else Group.INCIDENT]

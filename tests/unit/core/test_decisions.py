@@ -305,6 +305,16 @@ def test_one_peer_that_hears_it_keeps_a_node_alive() -> None:
     assert story.state("n0") is NodeState.HEALTHY
 
 
+def test_what_peers_denied_counts_no_more_once_one_of_them_hears_it() -> None:
+    story = Story(nodes=5)
+    asked = story.tell(events.PeerReported("n1", "n0", True))
+    first, *others = (a for a in asked if isinstance(a, actions.ConfirmSilence))
+    story.tell(events.PeerJudged(first.node, "n0", first.id, False))
+    assert story.core.state.nodes["n0"].liveness.silence.denied == [first.node]
+    story.tell(events.PeerJudged(others[0].node, "n0", others[0].id, True))
+    assert story.core.state.nodes["n0"].liveness.silence.denied == []
+
+
 def test_a_controller_that_loses_half_the_fleet_suspects_itself() -> None:
     story = Story(nodes=5)
     for index in range(4):

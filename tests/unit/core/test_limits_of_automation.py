@@ -66,6 +66,17 @@ def test_a_halted_controller_isolates_nothing_and_repeats_no_order() -> None:
     assert story.core.due(story.now_ns) == []
 
 
+def test_a_halted_controller_stops_no_job_for_settings_that_would_have_it_enforce() -> None:
+    acting, halted = (Story(nodes=4, settings=Settings(mode=Mode.ADVISE)) for _ in range(2))
+    for story in (acting, halted):
+        story.run()
+        story.find("n0")
+    _halt(halted)
+    enforce = events.SettingsApplied(Settings(mode=Mode.ENFORCE))
+    assert actions.StopGeneration in kinds(acting.tell(enforce))
+    assert kinds(halted.tell(enforce)) <= {actions.Announce, actions.SetTimer}
+
+
 def test_a_halted_controller_stops_no_job_for_a_node_that_is_away() -> None:
     def lose_a_member(story: Story) -> set[type]:
         done = story.tell(events.TimerDue("silence/n0"), after_s=16)

@@ -212,8 +212,11 @@ def test_the_same_failure_as_before_the_controller_went_ends_the_job() -> None:
 def test_what_the_old_generation_says_after_that_changes_nothing() -> None:
     story, died_ns = _back()
     before = copy.deepcopy(story.job)
+    newest = before.lineage.last_step
+    assert newest is not None
     story.die(1, died_ns + 5 * S)
-    story.ended_at(10, 1, died_ns)
+    for step in (10, newest + 1):
+        story.ended_at(step, 1, died_ns)
     story.restarted(1, died_ns + 6 * S)
     assert story.job == before
 
