@@ -26,7 +26,7 @@ CHECKS := check-types check-pyright check-layers check-facts check-pages check-s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dist test test-thorough test-all test-jitter test-real test-long field field-hangs check $(CHECKS) house format \
+.PHONY: help install demo dist test test-thorough test-all test-jitter test-real test-long test-kubernetes field field-hangs check $(CHECKS) house format \
 	reference proto clean
 
 help: ## List what can be made.
@@ -96,6 +96,9 @@ test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants (some hou
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m long -n $(WORKERS) --dist loadgroup --junitxml=$(REPORTS)/test-long.xml tests
 	$(BIN)/python tools/mutants.py
+
+test-kubernetes: $(READY) ## Run the suite of the Kubernetes driver at a real kube-apiserver 1.20, built once from Debian's source (7 minutes).
+	$(PYTEST) -n 0 -m long tests/real/kubernetes
 
 field: $(FRAMEWORKS) ## Play the field for an hour, as root: booted machines, shipped units, users' jobs, faults (FIELD="--minutes 5 --machines 3").
 	@.ci/install-servers

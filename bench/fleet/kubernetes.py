@@ -211,6 +211,24 @@ async def _seen(driver: KubernetesDriver, place: World, count: int) -> None:
             await asyncio.sleep(0.05)
 
 
+async def _heartbeats(place: World) -> list[Row]:
+    size = len(place.names)
+    async with driver_of(place) as (driver, late):
+        await driver.read()
+        late.tasks.pop().cancel()
+        spent, seen = time.process_time(), driver._nodes.events
+        async with asyncio.timeout(_CALL_S):
+            while driver._nodes.events - seen < size:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.5)
+        each_ms = (time.process_time() - spent) / size * 1e3
+        # Each is once in five minutes; a reading is once in half a minute, and small beside them.
+        rows = [
+            _one(f"all the time, {count} nodes", each_ms * count / 300 / 10, "% of a core")
+            for count in (2_000, 12_500)
+        ]
+        return [_one("a heartbeat, with its event", each_ms, "CPU ms"), *rows]
+
+
 async def _isolations(place: World, count: int) -> list[Row]:
     wishes = [
         WantedIsolation(name, ("automation",), "automation: Xid 79", "XidFatal")
@@ -247,6 +265,12 @@ def changes(options: argparse.Namespace) -> Iterator[Row]:
         yield from asyncio.run(_changes(place, options.events))
 
 
+def heartbeats(options: argparse.Namespace) -> Iterator[Row]:
+    """Measure what a heartbeat costs, and with it the driver of a fleet."""
+    with world(options, options.heartbeats) as place:
+        yield from asyncio.run(_heartbeats(place))
+
+
 def isolations(options: argparse.Namespace) -> Iterator[Row]:
     """Measure how soon a part of a fleet is isolated."""
     with world(options, options.isolations) as place:
@@ -259,8 +283,9 @@ def _memory_mib() -> float:
 
 
 def _add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--nodes", type=int, nargs="+", default=[1_000, 12_500], help="sizes")
+    parser.add_argument("--nodes", type=int, nargs="+", default=[2_000, 12_500], help="sizes")
     parser.add_argument("--events", type=int, default=5_000, help="of the watch")
+    parser.add_argument("--heartbeats", type=int, default=500, help="of so many nodes, one each")
     parser.add_argument("--isolations", type=int, default=1_000, help="in one call")
     parser.add_argument("--real", action="store_true", help="a kube-apiserver, built once")
 
@@ -270,10 +295,11 @@ BENCHMARK = Benchmark(
     parts=[
         Part("start", 60.0, start),
         Part("changes", 20.0, partial(changes)),
+        Part("heartbeats", 20.0, heartbeats),
         Part("isolations", 30.0, partial(isolations)),
     ],
     add_options=_add_options,
-    quick={"nodes": [100], "events": 100, "isolations": 20},
+    quick={"nodes": [100], "events": 100, "heartbeats": 20, "isolations": 20},
 )
 
 if __name__ == "__main__":

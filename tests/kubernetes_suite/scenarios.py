@@ -5,13 +5,16 @@ import random
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 from everstep_controller.core.model.isolation import WantedIsolation
+from everstep_controller.drivers.kubernetes.api_server import ApiError
+from everstep_controller.drivers.kubernetes.conditions import WantedCondition, condition_call
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_controller.drivers.kubernetes.driver import KubernetesDriver
-from everstep_controller.drivers.kubernetes.marks import plain
+from everstep_controller.drivers.kubernetes.marks import Told, plain
 from everstep_controller.drivers.port import DriverError, DriverView
 from kubernetes_suite.cluster import Cluster, free, ours, reads, until, wanted
 from kubernetes_suite.hostile import hostile_text
@@ -194,6 +197,18 @@ async def a_node_that_was_made_anew_is_a_new_node(cluster: Cluster) -> None:
         assert human.taints(one) == {}
 
 
+async def a_condition_for_another_uid_is_refused(cluster: Cluster) -> None:
+    (one,) = cluster.make(1)
+    async with cluster.driver([one]) as driver:
+        await driver.read()
+        view = replace(driver._nodes.views[one], uid="00000000-0000-0000-0000-000000000000")
+        told = WantedCondition(isolated=True, told=Told("XidFatal", "m"))
+        with pytest.raises(ApiError) as refused:
+            await driver._server.send(condition_call(view, told, 1_796_000_000.0))
+        assert refused.value.code in (409, 422)
+        assert (cluster.human.condition(one) or {}).get("status") != "True"
+
+
 async def a_node_of_no_cluster_is_unmanaged(cluster: Cluster) -> None:
     (one,) = cluster.make(1)
     async with cluster.driver([one, "elsewhere"]) as driver:
@@ -240,12 +255,12 @@ async def a_selector_narrows_what_is_looked_at(cluster: Cluster) -> None:
 
 
 async def a_node_that_leaves_the_selection_and_comes_again_is_seen(cluster: Cluster) -> None:
-    human, (one,) = cluster.human, cluster.make(1, pool="gpu")
-    async with cluster.driver([one], selector="pool=gpu") as driver:
+    human, (one,) = cluster.human, cluster.make(1, pool="alone")
+    async with cluster.driver([one], selector="pool=alone") as driver:
         assert (await driver.read()).nodes.keys() == {one}
         human.patch(one, {"metadata": {"labels": {"pool": "cpu"}}})
         await reads(driver, lambda view: one not in view.nodes)
-        human.patch(one, {"metadata": {"labels": {"pool": "gpu"}}})
+        human.patch(one, {"metadata": {"labels": {"pool": "alone"}}})
         await reads(driver, lambda view: one in view.nodes)
         assert (await driver.apply([wanted(one)])).now == {one: ours()}
 
@@ -413,6 +428,7 @@ SCENARIOS: tuple[Scenario, ...] = (
     what_others_free_is_free_and_leaves_no_marks,
     an_effect_that_ends_pods_comes_beside_the_one_that_places_none,
     a_node_that_was_made_anew_is_a_new_node,
+    a_condition_for_another_uid_is_refused,
     a_node_of_no_cluster_is_unmanaged,
     others_who_write_all_the_time_lose_nothing,
     a_selector_narrows_what_is_looked_at,

@@ -7,7 +7,7 @@ place. What is kept of a node is a view of some hundred bytes.
 import asyncio
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import aclosing
 
 import msgspec
@@ -172,21 +172,25 @@ class Nodes:
     async def _list(self) -> None:
         """Read all nodes, page by page."""
         seen: set[str] = set()
+        anew: list[NodeView] = []
         params = {"limit": str(_PAGE_NODES), **self._selected()}
         self.lists += 1
         newest = self._newest
         while True:
             page = await self._page(params)
             version = page.metadata.resource_version
-            if not seen and _is_older(version, newest):
-                self._begin_anew(version)
             views = await _off_the_loop(page)
-            for view in views:
-                self.keep(view)
             seen.update(view.name for view in views)
+            if _is_older(version, newest):
+                anew += views
+            else:
+                for view in views:
+                    self.keep(view)
             if not page.metadata.continue_:
                 break
             params["continue"] = page.metadata.continue_
+        if _is_older(version, newest):
+            self._begin_anew(version, anew)
         for name in self._views.keys() - seen:
             if _is_older(self._views[name].version, version):
                 self.drop(name, self._views[name].uid, version)
@@ -200,8 +204,8 @@ class Nodes:
         if _is_older(page.metadata.resource_version, self._newest):
             self._version = ""
 
-    def _begin_anew(self, version: str) -> None:
-        """Forget all nodes: the store of the server was restored from a backup."""
+    def _begin_anew(self, version: str, views: Iterable[NodeView]) -> None:
+        """Take a list of all nodes for what is there: the store was restored from a backup."""
         logger.warning(
             "kubernetes: the API server is back at version %s after %s: its store was restored "
             "from a backup, and all nodes are read anew",
@@ -212,6 +216,8 @@ class Nodes:
         self._by_hostname.clear()
         self._gone.clear()
         self._newest = version
+        for view in views:  # in one turn: a reading in between would find no holds
+            self.keep(view)
 
     def _note_newest(self, version: str) -> None:
         if not self._newest or _is_older(self._newest, version):
