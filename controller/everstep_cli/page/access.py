@@ -1,7 +1,6 @@
 """Access to the page: a token that opens it once, and the sessions that came of one. Pure."""
 
 import hmac
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,9 +21,7 @@ class _Token:
 class Access:
     """Tokens and sessions, in memory only: a page that starts anew is opened anew."""
 
-    def __init__(
-        self, now_s: Callable[[], float], random: Callable[[], str] = secrets.token_urlsafe
-    ) -> None:
+    def __init__(self, now_s: Callable[[], float], random: Callable[[], str]) -> None:
         self._now_s, self._random = now_s, random
         self._token: _Token | None = None
         # Until when each session is good, the oldest first.

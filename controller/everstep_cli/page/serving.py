@@ -1,5 +1,6 @@
 """Serving of the page: where it listens, and the address that lets somebody in once."""
 
+import secrets
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -41,7 +42,7 @@ def serve(
     if problem := listen_problem(address):
         raise ServeError(problem)
     host, port = split_address(address)
-    access, listener = Access(now_s), _listening(host, int(port))
+    access, listener = Access(now_s, secrets.token_urlsafe), _listening(host, int(port))
 
     def invite() -> None:
         shown = f"[{host}]" if ":" in host else host

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import secrets
 
 import pytest
 from starlette.testclient import TestClient
@@ -22,7 +23,7 @@ _HOSTILE = "<script>alert(1)</script>"
 class _Page:
     def __init__(self, admin: FakeAdmin | None = None) -> None:
         self.admin = admin or FakeAdmin()
-        self.access = Access(lambda: 0.0)
+        self.access = Access(lambda: 0.0, secrets.token_urlsafe)
         app = application(Source(self.admin), self.access, ("127.0.0.1",))
         self.browser = TestClient(
             app, base_url="http://127.0.0.1", follow_redirects=False, raise_server_exceptions=True
