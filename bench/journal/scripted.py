@@ -25,6 +25,9 @@ class ScriptedJob:
     """A job on a clock that is made, its ledger, and the truth."""
 
     base_ns: int
+    # By what share a step is longer or shorter by chance; what it is longer goes where excess does.
+    noise: float = 0.0
+    chance: random.Random = field(default_factory=lambda: random.Random(3))
     ledger: Ledger = field(default_factory=lambda: Ledger(0, nodes=4))
     truth: Counter[Category] = field(default_factory=Counter)
     now_ns: int = 0
@@ -42,7 +45,14 @@ class ScriptedJob:
         self, excess_ns: int = 0, category: Category = Category.SLOW, stall_ns: int = 0
     ) -> None:
         """Make a step that takes longer, for a known reason."""
-        spent = {Category.PRODUCTIVE: self.base_ns, category: excess_ns, Category.STALL: stall_ns}
+        off_ns = round(self.base_ns * self.noise * max(-3.0, min(3.0, self.chance.gauss(0, 1))))
+        spent = {
+            Category.PRODUCTIVE: self.base_ns + min(off_ns, 0),
+            category: excess_ns + max(off_ns, 0),
+            Category.STALL: stall_ns,
+        }
+        if excess_ns and off_ns < 0:  # such a step is still longer than the reference
+            spent[Category.PRODUCTIVE], spent[category] = self.base_ns, max(0, excess_ns + off_ns)
         for one, amount in spent.items():
             self._pass(one, amount)
         self._steps.append(_Step(self.number, spent))
@@ -107,10 +117,10 @@ class ScriptedJob:
         }
 
 
-def random_job(seed: int, hours: float) -> ScriptedJob:
+def random_job(seed: int, hours: float, noise: float = 0.0) -> ScriptedJob:
     """Return a job to which all of it happens, in an order by chance."""
     chance = random.Random(seed)
-    job = ScriptedJob(round(chance.uniform(0.5, 12) * S))
+    job = ScriptedJob(round(chance.uniform(0.5, 12) * S), noise)
     job.begin(chance.uniform(0, 900))
     for _ in range(120):
         job.step()

@@ -63,7 +63,7 @@ class CredentialFile:
         if status.st_mode & _TOO_OPEN:
             raise CredentialError(
                 f"{self.path} has the mode {stat.S_IMODE(status.st_mode):04o}, by which others may "
-                f"read or change it; 'chmod 0600 {self.path}', and replace what is in it"
+                f"read or change it; 'chmod g-wx,o= {self.path}', and replace what is in it"
             )
 
     def _text(self, content: bytes) -> str:

@@ -16,6 +16,7 @@ from everstep_cli.commands import (
     demo,
     drivers,
     events,
+    history,
     inject,
     jobs,
     maintenance,
@@ -67,7 +68,7 @@ def everstep() -> None:
 
 
 _GROUPS = (
-    *(demo, nodes, events, jobs, report, page, operate, policy, drivers, maintenance),
+    *(demo, nodes, events, history, jobs, report, page, operate, policy, drivers, maintenance),
     *(check, inject, webhooks, version, completion),
 )
 for _command in (command for group in _GROUPS for command in group.COMMANDS):

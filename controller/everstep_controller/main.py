@@ -34,6 +34,8 @@ from everstep_controller.service import Controller, Options
 from everstep_proto.local.address import socket_path
 
 logger = logging.getLogger("everstep_controller")
+# Libraries that log each thing that they do: a run, a request.
+_TALKATIVE = ("apscheduler", "httpx2", "httpcore2")
 
 _DEFAULT_CONFIG = Path("/etc/everstep/controller.toml")
 # Objects made and not dropped between two passes over the young ones: more than the plan of a job
@@ -68,7 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if config is None:
         return EX_CONFIG
     configure_logging(config.log_level, config.log_style)
-    logging.getLogger("apscheduler").setLevel(logging.WARNING)
+    for library in _TALKATIVE:
+        logging.getLogger(library).setLevel(logging.WARNING)
     recover_by = _operator() if recovering else ""
     return _serve(config, Options(Core, recover_by, path, JUDGES))
 

@@ -134,6 +134,7 @@ class FakeAdmin:
                 asked.job, asked.rank if asked.HasField("rank") else None, follow=asked.follow
             ),
             "InspectJob": lambda asked: self.inspect(asked.job),
+            "GetHistory": self.history,
         }
 
     def _selected_nodes(self, request: admin_pb2.ListNodesRequest) -> admin_pb2.ListNodesReply:
@@ -252,6 +253,10 @@ class FakeAdmin:
         self._fail()
         self.told.append(("fleet ledger", period, str(periods)))
         return cli_fleet.FLEET_LEDGER
+
+    def history(self, asked: admin_pb2.GetHistoryRequest) -> Iterator[admin_pb2.HistoryRow]:
+        self.told.append(("history", asked.kind, asked.key, str(NOW_NS - asked.since_ns)))
+        yield from (row for row in cli_fleet.HISTORY if row.kind == asked.kind)
 
     def controller(self) -> admin_pb2.ControllerDetail:
         self._fail()

@@ -202,3 +202,17 @@ def window() -> admin_pb2.MaintenanceWindow:
         ordered_ns=NOW_NS, drain_ns=begin_ns - 600_000_000_000, moves=["demo"],
         interrupts=["maintenance m-3 will interrupt other: it has no spare"],
     )  # fmt: skip
+
+
+_HISTORY = {
+    "incident": '{"job":"demo-17","cause":"node","message":"node-1 was lost","failure":true,'
+    '"over_ns":5,"node":"node-1","device":"gpu/3","costs":{"inc.detect":60000000000}}',
+    "job-hour": '{"totals":{"gap":1000000000,"productive":3600000000000},"nodes":8}',
+    "node-day": '{"spent_ns":{"repairing":7200000000000},"isolated_ns":3600000000000,'
+    '"findings":{"XidFatal":2},"incidents":1,"lost_ns":59000000000}',
+    "fleet-day": '{"nodes":2,"spent_ns":{"healthy":172800000000000}}',
+}
+HISTORY = tuple(
+    admin_pb2.HistoryRow(kind=kind, key="demo-17", begin_ns=86_400 * 10**9, at_ns=1, told=told)
+    for kind, told in _HISTORY.items()
+)

@@ -1,6 +1,8 @@
 """Commands about a fleet against a real controller: nodes that are chosen, events, a job's end."""
 
 import asyncio
+import csv
+import io
 import json
 from pathlib import Path
 
@@ -8,6 +10,7 @@ import pytest
 
 from everstep_proto.generated import fleet_pb2
 from fakes.cli_stage import Stage, training
+from fakes.controllers import controller
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -91,6 +94,42 @@ def test_the_ettr_of_the_fleet_has_what_was_not_written_down_yet(
             assert whole["jobs"] == 1
             assert whole["node_ns"] == sum(one["time_ns"] for one in whole["categories"]) > 0
             assert "ETTR_time" in (await stage.everstep("ettr", "--by", "week")).drawn
+            by_job = json.loads((await stage.everstep("ettr", "--by", "job", "--json")).out)
+            (row,) = by_job["periods"]
+            assert row["key"].startswith("train-")
+            assert row["device_ns"] >= row["node_ns"] > 0
+            table = (await stage.everstep("ettr", "train", "--by", "account", "--csv")).out
+            (billed,) = csv.DictReader(io.StringIO(table))
+            assert billed["account"] == "(none)"
+            unknown = await stage.everstep("ettr", "trian", "--by", "day")
+            assert unknown.code == 2
+            assert "no job named 'trian' is in the history; there is train" in unknown.err
+            far = await stage.everstep("ettr", "--by", "cause", "--last", "400")
+            assert "No incident began in these days" in far.drawn
+
+    asyncio.run(scenario())
+
+
+def test_a_controller_that_stops_writes_the_history_that_the_next_one_shows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def scenario() -> None:
+        async with training(tmp_path, capsys) as stage:
+            whole = json.loads((await stage.everstep("ettr", "--by", "job", "--json")).out)
+            (row,) = whole["periods"]
+        async with controller(tmp_path) as again:
+            stage = Stage(again, {}, capsys)
+            told = (await stage.everstep("history", "hours", "--json")).out.splitlines()
+            (hour, *_) = [json.loads(line) for line in told]
+            assert hour["key"] == row["key"]
+            assert sum(json.loads(hour["told"])["totals"].values()) > 0
+            days = (await stage.everstep("history", "fleet")).drawn
+            assert "fleet 2 nodes; " in days
+            well = await stage.everstep("history", "incidents", "node-1")
+            assert (well.code, well.drawn) == (0, "")
+            wrong = await stage.everstep("history", "hours", "trian-1")
+            assert wrong.code == 2
+            assert f"has nothing of 'trian-1'; it has rows of {row['key']}" in wrong.err
 
     asyncio.run(scenario())
 

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(60)
 NO_REQUEST = b"\n"
 
 
-STREAMED = ("WatchEvents", "ListCopies")
+STREAMED = ("WatchEvents", "ListCopies", "GetHistory")
 
 
 async def ask(channel: grpc.aio.Channel, path: str) -> None:

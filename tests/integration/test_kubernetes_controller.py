@@ -12,10 +12,11 @@ from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.drivers.kubernetes.config import KubernetesDriverConfig
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
-from fakes.controllers import controller
+from fakes.controllers import controller, start_controller
 from fakes.kubernetes.server import FakeApiServer
 from fakes.kubernetes.site import fake_cluster
 from fakes.local_secret import admin_channel
+from fakes.waits import wait_until
 from kubernetes_suite.cluster import Cluster, until
 
 TAINT = "everstep.io/isolated"
@@ -93,6 +94,20 @@ def test_claims_reach_the_cluster_and_what_people_keep_out_there_is_a_claim(
         assert [call.verb for call in fake.requests[asked:]] == ["patch"]
 
     asyncio.run(scenario())
+
+
+def test_a_request_is_no_line_of_the_log(
+    both: tuple[Cluster, FakeApiServer], tmp_path: Path
+) -> None:
+    cluster, fake = both
+    part = KubernetesDriverConfig(access=str(cluster.kubeconfig))
+    cluster.allow(part)
+    tables = f'[drivers.kubernetes]\naccess = "{cluster.kubeconfig}"\n'
+    with start_controller(tmp_path, tables=tables) as running:
+        wait_until(lambda: any(one.verb == "watch" for one in fake.requests), 60.0)
+        running.process.terminate()
+        assert running.process.stderr is not None
+        assert "HTTP Request" not in running.process.stderr.read()
 
 
 def test_the_roles_are_printed_for_what_is_configured(

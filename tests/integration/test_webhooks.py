@@ -393,8 +393,11 @@ async def _told_by(process: "subprocess.Popen[str]", folder: Path, port: int) ->
             while (await command(running.port, "webhooks", "test", "pager"))[0]:
                 pass  # it has not begun to listen
         assert process.stdout is not None
-        said = await asyncio.to_thread(process.stdout.readline)
-        assert said == "this is a test of the webhook pager\n"
+        said = "-"
+        # A busy machine has the controller announce something itself, before.
+        while said and said != "this is a test of the webhook pager\n":
+            said = await asyncio.to_thread(process.stdout.readline)
+        assert said
         secret(folder, "key", "another key of the same length")
         code, drawn = await command(running.port, "webhooks", "test", "pager")
         assert (code, "it answered 401" in drawn) == (1, True)

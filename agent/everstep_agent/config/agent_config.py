@@ -5,11 +5,14 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import get_args
 
 from everstep_agent.config.signal_settings import SignalsSettings
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.addresses import is_loopback, split_address
+from everstep_common.bounds import Name, matcher
 from everstep_common.config import setting
+from everstep_common.quantities import HostName
 from everstep_common.setting import not_negative, positive
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
@@ -20,6 +23,8 @@ from everstep_proto.local.address import (
 )
 from everstep_proto.tls import TlsSettings
 
+# What the controller takes for the name of a node.
+(_NODE_NAME,) = (one for one in get_args(HostName) if isinstance(one, Name))
 _LEVELS = ("debug", "info", "warning", "error")
 _STYLES = ("auto", "text", "json")
 _INVENTORY = Path("/etc/everstep/inventory.toml")
@@ -268,6 +273,8 @@ class AgentConfig:
     def problems(self) -> list[str]:
         """Say what is wrong with the values, in the operator's words."""
         found: list[str] = []
+        if self.node and not matcher(_NODE_NAME.pattern)(self.node):
+            found.append(f"node: expected {_NODE_NAME.words}, got {self.node!r}")
         addresses = {"liveness_address": self.liveness_address}
         if self.metrics_address:
             addresses["metrics_address"] = self.metrics_address

@@ -172,7 +172,7 @@ def _untold(node: admin_pb2.NodeDetail) -> Iterator[Text]:
     for one in node.schedulers:
         if one.waiting_since_ns:
             yield Text(
-                f"Scheduler of driver {one.driver}: not told yet; 'everstep drivers' says why.",
+                f"Scheduler of driver {one.driver}: not told yet; 'everstep drivers' shows when.",
                 style="yellow",
             )
 

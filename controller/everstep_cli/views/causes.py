@@ -27,7 +27,7 @@ def by_cause(
 
 def nodes_of(findings: Sequence[admin_pb2.FindingLine]) -> str:
     """Return the nodes of findings, folded; how many, where that is long."""
-    nodes = list(dict.fromkeys(one.node for one in findings))
+    nodes = sorted({one.node for one in findings}, key=_by_number)
     folded = formatting.names(nodes)
     return folded if len(folded) <= _NODES_WIDTH_MAX else formatting.count(len(nodes), "node")
 
@@ -37,6 +37,12 @@ def components_of(findings: Sequence[admin_pb2.FindingLine]) -> str:
     names = list(dict.fromkeys(one.component for one in findings))
     more = f", and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     return "\n".join(names[:_NAMED_MAX]) + more
+
+
+def _by_number(name: str) -> tuple[str, int, str]:
+    """Return what sorts node-2 before node-10."""
+    stem = name.rstrip("0123456789")
+    return stem, int(name[len(stem) :] or -1), name
 
 
 def _cause(finding: admin_pb2.FindingLine) -> Cause:

@@ -119,6 +119,18 @@ def published_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
     for one in ledger.published:
         made.add_row(one.name, f"{one.value:.3%}", one.definition, one.source)
     yield made
+    yield ""
+    yield tables.facts(list(_predicted(ledger)))
+
+
+def _predicted(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:
+    """Yield how often it fails, with the bounds of that, and the ratio that follows."""
+    low, high = ledger.failures_per_1000_node_days_low, ledger.failures_per_1000_node_days_high
+    rate = f"{ledger.failures_per_1000_node_days:,.2f} in 1,000 node-days"
+    yield "failure rate", f"{rate}; 95 % sure: {low:,.2f} to {high:,.2f} (exact Poisson interval)"
+    if ledger.expected_ettr:
+        how = "from its failures, recoveries and snapshots so far (Daly 2006, exact form)"
+        yield "expected ETTR", f"{ledger.expected_ettr:.3%}, {how}"
 
 
 def _devices(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:

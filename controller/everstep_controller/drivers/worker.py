@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from everstep_common.printable import printable
+from everstep_common.quantities import NODES_MAX
 from everstep_controller.core.actions import ApplyIsolation, ReadIsolation
 from everstep_controller.core.events import DriverReported
 from everstep_controller.core.model.isolation import (
@@ -38,6 +39,8 @@ _CANCEL_S = 5.0
 _SENTENCE_MAX = 512
 # What is kept in memory of what schedulers say of nodes.
 _NODES_MAX, _STATE_MAX, _WORK_MAX, _WORK_NAME_MAX = 200_000, 128, 32, 128
+# The longest name of a host (RFC 1123).
+_NAME_MAX = 253
 
 T = TypeVar("T")
 
@@ -142,7 +145,7 @@ class DriverWorker:
     async def _read(self) -> None:
         self._read_due, self._is_reading = False, True
         at_s = asyncio.get_running_loop().time()
-        answer = await self._call(self._driver.read())
+        answer = _usable(await self._call(self._driver.read()))
         self._is_reading = False
         self.failed_calls += isinstance(answer, _Failure)
         if isinstance(answer, _Failure):
@@ -247,6 +250,22 @@ class DriverWorkers:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(driver.close() for driver in self._closable), return_exceptions=True)
+
+
+def _usable(answer: DriverView | _Failure) -> DriverView | _Failure:
+    """Return a reading without what is no name of a node; one of too many nodes is none."""
+    if isinstance(answer, _Failure):
+        return answer
+    if max(len(answer.holds), len(answer.down)) > NODES_MAX:
+        return _Failure(f"its answer names more than {NODES_MAX} nodes")
+    return DriverView(_of_names(answer.holds), _of_names(answer.down), _of_names(answer.nodes))
+
+
+def _of_names(told: Mapping[str, T]) -> Mapping[str, T]:
+    usable = (len(name) <= _NAME_MAX and name.isprintable() for name in told)
+    if all(usable):
+        return told
+    return {k: v for k, v in told.items() if len(k) <= _NAME_MAX and k.isprintable()}
 
 
 def _result(wanted: WantedIsolation, answer: Applied | _Failure) -> IsolationResult:

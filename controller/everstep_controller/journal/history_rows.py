@@ -117,6 +117,7 @@ _KINDS: Mapping[type[Any], HistoryKind] = {
     NodeDayTold: HistoryKind.NODE_DAY,
     FleetDayTold: HistoryKind.FLEET_DAY,
 }
+_CONTENTS: Mapping[HistoryKind, type[Content]] = {kind: one for one, kind in _KINDS.items()}
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
@@ -130,6 +131,11 @@ def history_row(key: str, begin_ns: int, at_ns: int, content: Content) -> Histor
     body = _ENCODER.encode(content)
     packed = zlib.compress(body) if len(body) >= _PACKED_FROM else body
     return HistoryRow(kind_of(content), key, begin_ns, at_ns, packed)
+
+
+def text_of(row: HistoryRow) -> str:
+    """Return the content of a row as JSON. Raises UnreadableHistoryError."""
+    return _ENCODER.encode(content_of(row, _CONTENTS[row.kind])).decode()
 
 
 def content_of(row: HistoryRow, kind: type[ContentT]) -> ContentT:

@@ -205,6 +205,10 @@ class JournalReader(Protocol):
         """Return by key the last row before a range, of those that have one in it."""
         ...
 
+    def history_keys(self, asked: HistoryRange, limit: int) -> list[str]:
+        """Return some of the keys that have rows in a range, in order."""
+        ...
+
     def history_span(self, kind: HistoryKind) -> tuple[int, int]:
         """Return when the first and the last row of a kind begin; zeros if there is none."""
         ...

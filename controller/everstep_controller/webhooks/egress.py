@@ -20,10 +20,16 @@ _URL_MAX = 4096
 # What a path is made of, and how long a part is that may be a secret.
 _PARTS = re.compile(r"[/?&=]")
 _SECRET_MIN = 6
-# Metadata services of clouds that are on no link-local address: AWS (IPv6), Alibaba, Oracle.
+# Metadata services of clouds that are on no link-local address: AWS and Google (IPv6), Alibaba,
+# Oracle, Azure's (the wire server).
 _METADATA = frozenset(
-    map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "192.0.0.192"))
+    map(
+        ipaddress.ip_address,
+        ("fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "192.0.0.192", "168.63.129.16"),
+    )
 )
+# Addresses "of this network" (RFC 6890) are nobody's; Linux takes some for its own.
+_THIS_NETWORK = ipaddress.IPv4Network("0.0.0.0/8")
 # IPv6 that stands for IPv4 (RFC 6052, section 2.1): the address behind it is the one that counts.
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
@@ -122,7 +128,8 @@ def _embedded(address: IpAddress) -> IpAddress:
         return address
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address.sixtofour or address
+    teredo = address.teredo[1] if address.teredo is not None else None
+    return address.ipv4_mapped or address.sixtofour or teredo or address
 
 
 def _kind(address: IpAddress) -> str:
@@ -132,7 +139,7 @@ def _kind(address: IpAddress) -> str:
     kinds = (
         (address.is_loopback, "an address of this machine"),
         (address.is_link_local, "an address of its link, where clouds have their metadata"),
-        (address.is_unspecified, "no address of a machine"),
+        (address.is_unspecified or address in _THIS_NETWORK, "no address of a machine"),
         (address.is_multicast, "an address of many machines"),
         (address.is_reserved, "a reserved address"),
     )

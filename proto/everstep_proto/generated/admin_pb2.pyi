@@ -2296,6 +2296,10 @@ class Ledger(_message.Message):
     BEGIN_NS_FIELD_NUMBER: _builtins.int
     ETTR_DEVICES_FIELD_NUMBER: _builtins.int
     DEGRADED_DEVICE_S_FIELD_NUMBER: _builtins.int
+    FAILURES_PER_1000_NODE_DAYS_FIELD_NUMBER: _builtins.int
+    FAILURES_PER_1000_NODE_DAYS_LOW_FIELD_NUMBER: _builtins.int
+    FAILURES_PER_1000_NODE_DAYS_HIGH_FIELD_NUMBER: _builtins.int
+    EXPECTED_ETTR_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -2324,6 +2328,14 @@ class Ledger(_message.Message):
     """productive and slow.* in device-seconds, over those of as many nodes as it may have, all the time."""
     degraded_device_s: _builtins.float
     """Device-seconds that it did without: it had fewer nodes than it may have."""
+    failures_per_1000_node_days: _builtins.float
+    """Its failures on 1,000 nodes in a day."""
+    failures_per_1000_node_days_low: _builtins.float
+    """With a probability of 95 %, that rate is between this and the next (exact Poisson interval)."""
+    failures_per_1000_node_days_high: _builtins.float
+    """See failures_per_1000_node_days_low."""
+    expected_ettr: _builtins.float
+    """Ratio that its failures, recoveries and snapshots so far predict (Daly 2006); 0: not known yet."""
     @_builtins.property
     def categories(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
         """Every category that has time in it."""
@@ -2365,10 +2377,14 @@ class Ledger(_message.Message):
         begin_ns: _builtins.int = ...,
         ettr_devices: _builtins.float = ...,
         degraded_device_s: _builtins.float = ...,
+        failures_per_1000_node_days: _builtins.float = ...,
+        failures_per_1000_node_days_low: _builtins.float = ...,
+        failures_per_1000_node_days_high: _builtins.float = ...,
+        expected_ettr: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "begin_ns", b"begin_ns", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "failures", b"failures", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "begin_ns", b"begin_ns", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "expected_ettr", b"expected_ettr", "failures", b"failures", "failures_per_1000_node_days", b"failures_per_1000_node_days", "failures_per_1000_node_days_high", b"failures_per_1000_node_days_high", "failures_per_1000_node_days_low", b"failures_per_1000_node_days_low", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
     _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015
@@ -2577,6 +2593,78 @@ class NodeInspection(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___NodeInspection: _TypeAlias = NodeInspection  # noqa: Y015
+
+@_typing.final
+class GetHistoryRequest(_message.Message):
+    """Which rows of the history."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    SINCE_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """"incident", "job-hour", "node-day" or "fleet-day"."""
+    key: _builtins.str
+    """Id of the job or incident, name of the node; empty for all."""
+    since_ns: _builtins.int
+    """Those that begin from this time on."""
+    until_ns: _builtins.int
+    """Those that begin before this time; 0: now."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        key: _builtins.str = ...,
+        since_ns: _builtins.int = ...,
+        until_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "kind", b"kind", "since_ns", b"since_ns", "until_ns", b"until_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetHistoryRequest: _TypeAlias = GetHistoryRequest  # noqa: Y015
+
+@_typing.final
+class HistoryRow(_message.Message):
+    """What was at one time: an incident, an hour of a job, a day of a node or of all nodes."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KIND_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    BEGIN_NS_FIELD_NUMBER: _builtins.int
+    AT_NS_FIELD_NUMBER: _builtins.int
+    TOLD_FIELD_NUMBER: _builtins.int
+    kind: _builtins.str
+    """As asked for."""
+    key: _builtins.str
+    """Id of the job or incident, name of the node, or "fleet"."""
+    begin_ns: _builtins.int
+    """When the incident, the hour or the day began."""
+    at_ns: _builtins.int
+    """Up to when it is told."""
+    told: _builtins.str
+    """What it tells, as JSON: docs/history.md has the names. Times are nanoseconds."""
+    def __init__(
+        self,
+        *,
+        kind: _builtins.str = ...,
+        key: _builtins.str = ...,
+        begin_ns: _builtins.int = ...,
+        at_ns: _builtins.int = ...,
+        told: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_ns", b"at_ns", "begin_ns", b"begin_ns", "key", b"key", "kind", b"kind", "told", b"told"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HistoryRow: _TypeAlias = HistoryRow  # noqa: Y015
 
 @_typing.final
 class GetFleetLedgerRequest(_message.Message):

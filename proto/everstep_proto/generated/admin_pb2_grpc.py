@@ -110,6 +110,11 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.FromString,
                 _registered_method=True)
+        self.GetHistory = channel.unary_stream(
+                '/everstep.admin.v1.Admin/GetHistory',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetHistoryRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.HistoryRow.FromString,
+                _registered_method=True)
         self.GetSnapshots = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetSnapshots',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetSnapshotsRequest.SerializeToString,
@@ -339,7 +344,16 @@ class AdminServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetFleetLedger(self, request, context):
-        """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period.
+        """The ledgers of jobs, by day, week, month, or what else the request names. INVALID_ARGUMENT for anything else,
+        NOT_FOUND for a job that the history does not have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetHistory(self, request, context):
+        """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
+        another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -602,6 +616,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetFleetLedger,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.SerializeToString,
+            ),
+            'GetHistory': grpc.unary_stream_rpc_method_handler(
+                    servicer.GetHistory,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetHistoryRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.HistoryRow.SerializeToString,
             ),
             'GetSnapshots': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSnapshots,
@@ -1130,6 +1149,33 @@ class Admin(object):
             '/everstep.admin.v1.Admin/GetFleetLedger',
             everstep__proto_dot_generated_dot_admin__pb2.GetFleetLedgerRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.FleetLedger.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetHistory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetHistory',
+            everstep__proto_dot_generated_dot_admin__pb2.GetHistoryRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.HistoryRow.FromString,
             options,
             channel_credentials,
             insecure,

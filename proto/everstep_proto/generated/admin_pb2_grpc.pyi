@@ -73,7 +73,13 @@ class AdminStub:
     unknown name, FAILED_PRECONDITION for a job that has no ranks now.
     """
     GetFleetLedger: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]
-    """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
+    """The ledgers of jobs, by day, week, month, or what else the request names. INVALID_ARGUMENT for anything else,
+    NOT_FOUND for a job that the history does not have.
+    """
+    GetHistory: _grpc.UnaryStreamMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.HistoryRow]
+    """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
+    another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
+    """
     GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
     name.
@@ -189,7 +195,13 @@ class AdminAsyncStub(AdminStub):
     unknown name, FAILED_PRECONDITION for a job that has no ranks now.
     """
     GetFleetLedger: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetFleetLedgerRequest, _admin_pb2.FleetLedger]  # type: ignore[assignment]
-    """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
+    """The ledgers of jobs, by day, week, month, or what else the request names. INVALID_ARGUMENT for anything else,
+    NOT_FOUND for a job that the history does not have.
+    """
+    GetHistory: _aio.UnaryStreamMultiCallable[_admin_pb2.GetHistoryRequest, _admin_pb2.HistoryRow]  # type: ignore[assignment]
+    """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
+    another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
+    """
     GetSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]  # type: ignore[assignment]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
     name.
@@ -392,7 +404,19 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.GetFleetLedgerRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.FleetLedger, _abc.Awaitable[_admin_pb2.FleetLedger]]:
-        """The ledgers of all jobs together, by day, week or month. INVALID_ARGUMENT for another period."""
+        """The ledgers of jobs, by day, week, month, or what else the request names. INVALID_ARGUMENT for anything else,
+        NOT_FOUND for a job that the history does not have.
+        """
+
+    @_abc_1.abstractmethod
+    def GetHistory(
+        self,
+        request: _admin_pb2.GetHistoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_admin_pb2.HistoryRow], _abc.AsyncIterator[_admin_pb2.HistoryRow]]:
+        """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
+        another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
+        """
 
     @_abc_1.abstractmethod
     def GetSnapshots(

@@ -143,6 +143,15 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
         assert key in text
 
 
+@pytest.mark.parametrize("name", ["nöde-1", "n 1", "n1;reboot", "-n1", "n" * 254])
+def test_a_name_that_no_controller_takes_is_a_mistake(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "agent.toml"
+    path.write_text(f'node = "{name}"\n')
+    with pytest.raises(ConfigError, match="node: expected a name of letters, digits") as error:
+        load(AgentConfig, path)
+    assert len(error.value.problems) == 1
+
+
 def test_an_unknown_key_names_the_nearest(tmp_path: Path) -> None:
     path = tmp_path / "agent.toml"
     path.write_text('kernel_logg = "/dev/kmsg"\n')

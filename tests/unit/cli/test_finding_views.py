@@ -55,6 +55,11 @@ def drawn_list(findings: list[admin_pb2.FindingLine], *, every: bool = False) ->
     return drawn.getvalue()
 
 
+def test_nodes_of_one_cause_are_folded_whatever_came_first() -> None:
+    found = links_down(nodes=12, links=1)
+    assert "node-[0-11]" in drawn_list([*found[7:], *reversed(found[:7])])
+
+
 def test_six_findings_of_one_cause_are_one_line_that_says_how_to_list_each() -> None:
     drawn = drawn_list(links_down())
     assert drawn.count("LinkDown") == 1

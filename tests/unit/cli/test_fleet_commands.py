@@ -559,3 +559,27 @@ def test_a_cell_has_its_lines_on_a_screen_and_none_that_are_empty_in_a_pipe(
     screen(narrow, 80).print(rows)
     assert [line.split() for line in wide.getvalue().splitlines()[2:]] == [["x", "p;", "q"]]
     assert [line.split() for line in narrow.getvalue().splitlines()[2:]] == [["x", "p"], [], ["q"]]
+
+
+@pytest.mark.parametrize(
+    ("what", "line"),
+    [
+        ("incidents", "node on node-1 gpu/3, cost 1 m 0 s: node-1 was lost"),
+        ("hours", "since its start productive 1 h 0 m, gap 1 s; 8 nodes"),
+        (
+            "nodes",
+            "repairing 2 h 0 m; isolated 1 h 0 m; XidFatal 2 times; 1 incident, cost 59 s",
+        ),
+        ("fleet", "2 nodes; healthy 2 d 0 h"),
+    ],
+)
+def test_each_row_of_the_history_is_a_line(what: str, line: str) -> None:
+    (told,) = piped("history", what)
+    assert told == f"1970-01-02 00:00 demo-17 {line}"
+
+
+def test_the_history_is_asked_for_days_and_one_name() -> None:
+    admin = FakeAdmin()
+    assert call("history", "nodes", "node-1", "--last", "400", admin=admin)[0] == 0
+    assert admin.told == [("history", "node-day", "node-1", str(400 * 86_400 * 10**9))]
+    assert call("history", "racks", admin=admin)[0] == 2

@@ -92,7 +92,7 @@ def test_an_isolated_node_of_which_a_scheduler_is_not_told_yet_says_so() -> None
     admin = FakeAdmin()
     admin.views = cli_schedulers.VIEWS
     _, drawn = call("isolate", "node-1", "--reason", "fans", admin=admin)
-    assert "Scheduler of driver slurm: not told yet; 'everstep drivers' says why." in drawn
+    assert "Scheduler of driver slurm: not told yet; 'everstep drivers' shows when." in drawn
     assert "driver command" not in drawn
 
 

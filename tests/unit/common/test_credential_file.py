@@ -74,7 +74,7 @@ def test_a_file_that_others_may_read_or_change_is_refused_with_what_to_type(
         loaded(tmp_path, f'"{path}"')
     (problem,) = caught.value.problems
     assert f"scheduler.token: {path} has the mode {mode:04o}, by which others may read" in problem
-    assert f"'chmod 0600 {path}'" in problem
+    assert f"'chmod g-wx,o= {path}'" in problem
     with pytest.raises(CredentialError, match="by which others may read"):
         CredentialFile(path).read()
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from everstep_common.quantities import NODES_MAX
 from everstep_controller.core.events import DriverReported
 from everstep_controller.core.model.isolation import DriverRecord, Hold, WantedIsolation
 from everstep_controller.drivers.port import Applied, DriverError, DriverView, SchedulerNode
@@ -189,6 +190,27 @@ def test_words_of_others_are_cut_to_a_sentence_that_steers_no_terminal() -> None
     assert hold is not None
     assert len(hold.reason) == 512
     assert hold.reason.startswith("\\x1b[2J")
+
+
+def test_what_is_no_name_of_a_node_is_left_out() -> None:
+    driver = SlowDriver()
+    driver.holds = {name: Hold("fan", ours=False) for name in ("n0", "n1\x1b[2J", "n" * 254)}
+    driver.down = {"n2\n": "DOWN", "n3": "DOWN"}
+    bench = Bench(driver)
+    bench.run(seconds=70)
+    (report,) = bench.reports
+    assert [seen.node for seen in report.seen] == ["n0"]
+    assert report.down == (("n3", "DOWN"),)
+
+
+def test_an_answer_of_more_nodes_than_a_fleet_has_is_a_failure() -> None:
+    driver = SlowDriver()
+    driver.holds = {f"n{number}": Hold("fan", ours=False) for number in range(NODES_MAX + 1)}
+    bench = Bench(driver)
+    bench.run(seconds=70)
+    assert [report.failure for report in bench.reports] == [
+        f"its answer names more than {NODES_MAX} nodes"
+    ]
 
 
 def test_what_a_scheduler_does_not_hear_is_told_when_it_changes() -> None:

@@ -1,5 +1,7 @@
 """History in the journal: one row of each thing and time, whatever becomes of the journal."""
 
+import asyncio
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -7,9 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from everstep_controller.api.admin.errors import UnknownNameError
+from everstep_controller.api.admin.errors import UnknownNameError, UnusableRequestError
 from everstep_controller.api.admin.fleet_ledger import Hour, LedgerQuestion, Periods
-from everstep_controller.api.admin.history_queries import CurrentHistory, ledger_from
+from everstep_controller.api.admin.history_queries import (
+    CurrentHistory,
+    history_range,
+    history_rows,
+    ledger_from,
+)
 from everstep_controller.journal.history_rows import (
     FleetDayTold,
     IncidentPartTold,
@@ -23,6 +30,7 @@ from everstep_controller.journal.history_rows import (
 from everstep_controller.journal.port import DAY_NS, HistoryKind, HistoryRange, HistoryRow
 from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.journal.sqlite.schema import MIGRATIONS, add_functions
+from everstep_proto.generated import admin_pb2
 
 HOUR = 3_600_000_000_000
 DAY = 1_769_817_600_000_000_000
@@ -208,3 +216,33 @@ def test_the_ledgers_of_the_version_before_are_carried_over(tmp_path: Path) -> N
         ("a", DAY + DAY_NS): JobHour({"productive": 9, "inc.init": 4}, 4, failures=2),
         ("older", DAY): JobHour({"productive": 7}),
     }
+
+
+def _asked(store: SqliteJournal, now_ns: int, **asked: str | int) -> list[admin_pb2.HistoryRow]:
+    request = admin_pb2.GetHistoryRequest(**asked)  # type: ignore[arg-type]
+
+    async def rows() -> list[admin_pb2.HistoryRow]:
+        return [row async for row in history_rows(store, history_range(request, now_ns))]
+
+    return asyncio.run(rows())
+
+
+def test_rows_are_told_day_by_day_and_none_of_times_to_come(store: SqliteJournal) -> None:
+    keep(store, *(hour(job, DAY + at * 20 * HOUR, at + 1) for at in range(4) for job in "ba"))
+    keep(store, hour("a", DAY + 900 * DAY_NS, 9))
+    told = _asked(store, DAY + 60 * HOUR, kind="job-hour", since_ns=DAY + HOUR)
+    assert [(row.key, (row.begin_ns - DAY) // HOUR) for row in told] == [
+        ("a", 20), ("b", 20), ("a", 40), ("b", 40), ("a", 60), ("b", 60),
+    ]  # fmt: skip
+    assert json.loads(told[0].told) == {"totals": {"productive": 2}}
+    assert len(_asked(store, DAY + 60 * HOUR, kind="job-hour", key="b")) == 4
+    assert _asked(store, DAY, kind="node-day") == []
+    with pytest.raises(UnknownNameError, match="has nothing of 'c'; it has rows of a, b"):
+        _asked(store, DAY + 60 * HOUR, kind="job-hour", key="c")
+
+
+def test_what_the_history_does_not_have_is_refused_with_what_it_has(store: SqliteJournal) -> None:
+    with pytest.raises(UnusableRequestError, match="has fleet-day, incident, job-hour, node-day"):
+        _asked(store, DAY, kind="rack-day")
+    with pytest.raises(UnusableRequestError, match="ends before it begins, or begins after now"):
+        _asked(store, DAY, kind="incident", since_ns=DAY + HOUR)

@@ -53,7 +53,11 @@ def test_what_is_no_url_of_a_named_host_is_refused_without_its_path(url: str, sa
         ("fe80::1%eth0", "its link"),
         ("fd00:ec2::254", "metadata service"),
         ("100.100.100.200", "metadata service"),
+        ("fd20:ce::254", "metadata service"),
+        ("168.63.129.16", "metadata service"),
+        ("2001:0:4136:e378:8000:63bf:80ff:fffe", "this machine"),  # Teredo: 127.0.0.1
         ("0.0.0.0", "no address"),
+        ("0.1.2.3", "no address"),
         ("::", "no address"),
         ("224.0.0.1", "many machines"),
         ("240.0.0.1", "reserved"),

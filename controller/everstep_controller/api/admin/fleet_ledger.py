@@ -211,15 +211,16 @@ def ledger_of_hours(
     ``before`` is the last hour of each job before the first period.
     """
     sums: dict[tuple[int, str], _Sum] = {}
-    whole, name_of = _Sum(), _OF_HOURS.get(asked.by)
+    whole, name_of, first_ns = _Sum(), _OF_HOURS.get(asked.by), asked.periods.first_ns
     for job, told in groupby(hours, key=lambda hour: hour.job):
         last = before.get(job, JobHour({}))
         for hour in told:
             if not asked.takes(job, hour.told.name):
                 continue
-            begin_ns, key = asked.periods.begin(hour.begin_ns), ""
-            if name_of is not None:
-                begin_ns, key = asked.periods.first_ns, name_of(job, hour.told)
+            if name_of is None:
+                begin_ns, key = asked.periods.begin(hour.begin_ns), ""
+            else:
+                begin_ns, key = first_ns, name_of(job, hour.told)
             if last.totals != hour.told.totals:
                 for one in (sums.setdefault((begin_ns, key), _Sum()), whole):
                     one.add_hour(job, last, hour.told)

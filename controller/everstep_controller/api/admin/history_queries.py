@@ -1,13 +1,16 @@
 """Queries of the history: rows that are written down, and over them what the state tells now."""
 
+import asyncio
+import dataclasses
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from msgspec.structs import replace
 
-from everstep_controller.api.admin.errors import UnknownNameError
+from everstep_controller.api.admin.errors import UnknownNameError, UnusableRequestError
 from everstep_controller.api.admin.fleet_ledger import (
     DatedIncident,
     Hour,
@@ -24,6 +27,7 @@ from everstep_controller.journal.history_rows import (
     JobHour,
     UnreadableHistoryError,
     content_of,
+    text_of,
 )
 from everstep_controller.journal.port import (
     DAY_NS,
@@ -38,6 +42,7 @@ from everstep_proto.generated import admin_pb2
 logger = logging.getLogger(__name__)
 
 _NAMED_MAX = 8
+_LEFT_OUT = "a row of the history is left out: %s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +97,74 @@ def ledger_from(
     return told
 
 
+def history_range(request: admin_pb2.GetHistoryRequest, now_ns: int) -> HistoryRange:
+    """Return which rows are asked for. Raises UnusableRequestError."""
+    kinds = {kind.value for kind in HistoryKind}
+    if request.kind not in kinds:
+        raise UnusableRequestError(
+            f"the history has no {request.kind!r}; it has {', '.join(sorted(kinds))}"
+        )
+    until_ns = min(request.until_ns or now_ns, now_ns) + 1
+    if request.since_ns >= until_ns:
+        raise UnusableRequestError("the range ends before it begins, or begins after now")
+    return HistoryRange(HistoryKind(request.kind), request.since_ns, until_ns, request.key)
+
+
+async def history_rows(
+    history: JournalReader, asked: HistoryRange, *, known: bool = False
+) -> AsyncIterator[admin_pb2.HistoryRow]:
+    """Yield the rows of a range, a day after the other: of years nobody has all in memory.
+
+    Raises UnknownNameError where a key has none, unless it is ``known`` otherwise.
+    """
+    none = True
+    first_ns, last_ns = await asyncio.to_thread(_span, history, asked.kind)
+    begin_ns = max(asked.since_ns, first_ns)
+    while begin_ns < min(asked.until_ns, last_ns + 1):
+        end_ns = min((begin_ns // DAY_NS + 1) * DAY_NS, asked.until_ns)
+        day = dataclasses.replace(asked, since_ns=begin_ns, until_ns=end_ns)
+        for row in await asyncio.to_thread(_day_rows, history, day):
+            none = False
+            yield row
+        begin_ns = end_ns
+    if none and asked.key and not known:
+        raise UnknownNameError(await asyncio.to_thread(_nothing_of, history, asked))
+
+
+def _nothing_of(history: JournalReader, asked: HistoryRange) -> str:
+    with closing(history.another_reader()) as reader:
+        keys = reader.history_keys(asked, _NAMED_MAX + 1)
+    named = ", ".join(keys[:_NAMED_MAX]) or "nobody"
+    more = " and others" if len(keys) > _NAMED_MAX else ""
+    return f"the history of these days has nothing of {asked.key!r}; it has rows of {named}{more}"
+
+
+def _span(history: JournalReader, kind: HistoryKind) -> tuple[int, int]:
+    with closing(history.another_reader()) as reader:
+        return reader.history_span(kind)
+
+
+def _day_rows(history: JournalReader, asked: HistoryRange) -> list[admin_pb2.HistoryRow]:
+    found = []
+    with closing(history.another_reader()) as reader:
+        for row in reader.history(asked):
+            try:
+                told = text_of(row)
+            except UnreadableHistoryError as error:
+                logger.error(_LEFT_OUT, error)
+                continue
+            found.append(
+                admin_pb2.HistoryRow(
+                    kind=row.kind.value,
+                    key=row.key,
+                    begin_ns=row.begin_ns,
+                    at_ns=row.at_ns,
+                    told=told,
+                )
+            )
+    return found
+
+
 def _last_of_days(hours: Iterable[Hour]) -> list[Hour]:
     """Return of each job and day the last hour, which tells the day."""
     last = {(one.job, one.begin_ns // DAY_NS): one for one in hours}
@@ -124,7 +197,7 @@ def _contents(
         try:
             yield row, content_of(row, kind)
         except UnreadableHistoryError as error:
-            logger.error("a row of the history is left out: %s", error)
+            logger.error(_LEFT_OUT, error)
 
 
 def _refuse_unknown(history: JournalReader, asked: LedgerQuestion, current: CurrentHistory) -> None:

@@ -1,7 +1,7 @@
 """Queries of the admin API: nodes, findings, incidents, jobs, ledgers, and reasons for states."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -18,6 +18,8 @@ from everstep_controller.api.admin.fleet_ledger import LedgerQuestion, question_
 from everstep_controller.api.admin.history_queries import (
     CurrentHistory,
     current_history,
+    history_range,
+    history_rows,
     ledger_from,
 )
 from everstep_controller.api.admin.messages import fleet_messages as messages
@@ -223,6 +225,13 @@ class Queries:
     def _ask_history(self, asked: LedgerQuestion, current: CurrentHistory) -> admin_pb2.FleetLedger:
         with closing(self._history.another_reader()) as history:
             return ledger_from(history, asked, current)
+
+    def history(self, request: admin_pb2.GetHistoryRequest) -> AsyncIterator[admin_pb2.HistoryRow]:
+        """Return the rows of the history that are asked for. Raises UnusableRequestError."""
+        asked = history_range(request, self._runtime.now_ns())
+        state, key = self._runtime.state, request.key
+        known = key in state.nodes or key in state.jobs or key in state.incidents
+        return history_rows(self._history, asked, known=known)
 
     def controller(self) -> admin_pb2.ControllerDetail:
         """Return the state of the controller itself."""

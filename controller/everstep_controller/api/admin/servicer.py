@@ -135,6 +135,15 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         return await self._queries.fleet_ledger(request)
 
+    async def GetHistory(
+        self, request: admin_pb2.GetHistoryRequest, context: Context
+    ) -> AsyncIterator[admin_pb2.HistoryRow]:
+        """See admin.proto."""
+        await allow(context, VIEWERS)
+        async with failing_with_codes(context):
+            async for row in self._queries.history(request):
+                yield row
+
     @question
     async def GetSnapshots(self, request: admin_pb2.GetSnapshotsRequest) -> admin_pb2.Snapshots:
         """See admin.proto."""

@@ -113,9 +113,7 @@ class Ledger(Timeline):
         if before.group is not Group.SLOW or not (whole or before is Category.SLOW):
             return record  # it warmed up; or it is put down to something already
         reference_ns = self.slow.reference_ns or record.productive_ns
-        productive_ns = min(work_ns, reference_ns)
-        if productive_ns > record.productive_ns:
-            return record
+        productive_ns = min(reference_ns, record.productive_ns)
         category = self.slow.category_of(work_ns, reference_ns)
         end_ns = record.start_ns + work_ns
         if category is not before and record.excess_ns:

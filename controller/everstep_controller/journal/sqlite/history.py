@@ -62,6 +62,13 @@ def history_before(store: JournalStore, asked: HistoryRange) -> dict[str, Histor
     return {row.key: row for row in _sound(rows)}
 
 
+def history_keys(store: JournalStore, asked: HistoryRange, limit: int) -> list[str]:
+    """See JournalReader."""
+    statement = f"SELECT DISTINCT key FROM history WHERE {_ASKED} ORDER BY key LIMIT ?4"
+    values = (asked.kind.value, asked.since_ns, asked.until_ns, limit)
+    return [str(key) for (key,) in store.query(statement, values)]
+
+
 def history_span(store: JournalStore, kind: HistoryKind) -> tuple[int, int]:
     """See JournalReader."""
     # Each of the two is one look into the index; asked for together they are a scan.

@@ -71,6 +71,10 @@ class SqliteJournal(JournalStore):
         """See JournalReader."""
         return history.history_before(self, asked)
 
+    def history_keys(self, asked: HistoryRange, limit: int) -> list[str]:
+        """See JournalReader."""
+        return history.history_keys(self, asked, limit)
+
     def history_span(self, kind: HistoryKind) -> tuple[int, int]:
         """See JournalReader."""
         return history.history_span(self, kind)

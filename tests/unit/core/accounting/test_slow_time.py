@@ -176,3 +176,16 @@ def test_a_second_slow_node_is_measured_by_the_steps_without_the_first() -> None
         ledger.attribute(SlowTime(), ledger.steps[-1].end_ns)
         _make(ledger, 20, 1.0)
     assert _told(ledger) == {Category.PRODUCTIVE: 460, Category.SLOW_NODE: 150}
+
+
+def test_the_first_steps_on_a_slow_node_go_to_it_however_the_reference_was_then() -> None:
+    ledger = _run(0)
+    paces = (1.0, 1.02, 0.98, 1.01, 0.99)
+    for number in range(150):
+        _make(ledger, 1, paces[number % 5])
+    began_ns = ledger.steps[-1].end_ns
+    _make(ledger, 30, 1.6)
+    ledger.attribute(NODE, began_ns)
+    before = ledger.totals(began_ns)
+    assert _told(ledger)[Category.SLOW_NODE] == pytest.approx(30 * 0.6)
+    assert before[Category.SLOW] < S * 2
