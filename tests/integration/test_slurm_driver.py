@@ -187,7 +187,7 @@ def test_a_held_node_that_sinfo_does_not_list_is_held_still(site: Site) -> None:
 
 def test_an_answer_without_any_node_frees_none(site: Site) -> None:
     site.program("sinfo", "exit 0")
-    said = "sinfo lists no node at all; type 'sinfo -N' where the controller runs"
+    said = "sinfo lists no node at all; type 'sinfo' where the controller runs"
     assert failure(site.driver()) == said
 
 

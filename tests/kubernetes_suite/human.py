@@ -74,15 +74,6 @@ class Human:
         path = f"/api/v1/nodes/{name}/status"
         return self.call("PATCH", path, {"status": {"conditions": conditions}}, MERGE)
 
-    def renew(self, name: str, at: str) -> None:
-        """Renew a node's lease, as its kubelet does."""
-        path = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
-        spec = {"holderIdentity": name, "leaseDurationSeconds": 40, "renewTime": at}
-        if self.client.get(f"{path}/{name}").status_code == 404:
-            self.call("POST", path, {"metadata": {"name": name}, "spec": spec})
-        else:
-            self.call("PATCH", f"{path}/{name}", {"spec": spec}, MERGE)
-
     def patch(self, name: str, body: Json) -> Json:
         """Change a node by a merge patch."""
         return self.call("PATCH", f"/api/v1/nodes/{name}", body, MERGE)

@@ -49,7 +49,6 @@ class ControlPlane:
     peer_port: int
     etcd: subprocess.Popen[bytes] | None = None
     server: subprocess.Popen[bytes] | None = None
-    controllers: subprocess.Popen[bytes] | None = None
 
     def prepare(self) -> None:
         """Make keys and tokens, and start etcd."""
@@ -124,26 +123,8 @@ class ControlPlane:
         self._start_etcd()
         self.start()
 
-    def start_controllers(self, grace_s: int) -> None:
-        """Start the controller that finds nodes silent, after so long, and taints them."""
-        folder = self.folder / "controllers"
-        folder.mkdir()
-        ca = self.folder / "certs" / "apiserver.crt"
-        config = kubeconfig(folder, f"https://127.0.0.1:{self.port}", ca, ADMIN_TOKEN)
-        self.controllers = self._start(
-            "kube-controller-manager",
-            f"--kubeconfig={config}",
-            "--controllers=nodelifecycle",
-            "--leader-elect=false",
-            f"--node-monitor-grace-period={grace_s}s",
-            "--node-monitor-period=1s",
-            "--port=0",
-            "--secure-port=0",
-        )
-
     def end(self) -> None:
         """End all."""
-        _end(self.controllers)
         _end(self.server)
         _end(self.etcd)
 

@@ -74,6 +74,7 @@ def read_kubeconfig(path: Path, context: str) -> Selected:
         raise AccessError(f"{missing}; it has {known}: set drivers.kubernetes.context")
     chosen = contexts[context]
     mistakes: list[str] = []
+    files: dict[str, Path] = {}
     cluster = _part(document, "cluster", chosen.get("cluster"), mistakes)
     user = _part(document, "user", chosen.get("user"), mistakes)
     if not mistakes:

@@ -39,7 +39,7 @@ from everstep_controller.drivers.slurm.nodes import (
 from everstep_controller.drivers.turns import in_turns
 
 _SHARED = "several nodes of Slurm have its name; choose another with drivers.slurm.node_names"
-_NO_NODES = "sinfo lists no node at all; type 'sinfo -N' where the controller runs"
+_NO_NODES = "sinfo lists no node at all; type 'sinfo' where the controller runs"
 _UNCHANGED = (
     "scontrol named no error, and it is {state} at Slurm with another reason; type 'sinfo -R'"
 )
