@@ -422,6 +422,9 @@ def _controller() -> Iterator[CallSite]:
         *(f"{c}runtime.housekeeping", "retention: %s", _F, "its disk is full"), ("JournalFull",)
     )
     yield CallSite(
+        *(f"{c}runtime.housekeeping", "history: %s", _F, "its disk is full"), ("JournalFull",)
+    )
+    yield CallSite(
         *(f"{c}runtime.housekeeping", "%s: %s", _F, "its disk is full"), ("JournalFull",)
     )
     yield CallSite(
