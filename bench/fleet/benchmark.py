@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from fleet.site import CALL_TIMEOUT_S, SlurmSite, running_fleet, running_slurm
+from fleet.steady import steady
 from harness.session import Benchmark, Part
 from harness.table import Row, Series, Target
 
@@ -306,6 +307,7 @@ def _add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--reasons", type=int, default=10_000, help="hostile reasons")
     parser.add_argument("--slurm", choices=("", *SUITES), default="", help="another version of it")
     parser.add_argument("--seed", type=int, default=7, help="of the random events")
+    parser.add_argument("--agents", type=int, default=2000, help="agents of the steady state")
     parser.add_argument("--events", type=int, default=2000, help="random events")
 
 
@@ -317,8 +319,10 @@ BENCHMARK = Benchmark(
         Part("readings", 40.0, readings),
         Part("hostile", 60.0, hostile),
         Part("events", 3600.0, random_events),
+        Part("steady", 900.0, steady),
     ],
     repeats=5,
+    seconds=60.0,
     add_options=_add_options,
-    quick={"repeats": 1, "reasons": 1000, "events": 20},
+    quick={"repeats": 1, "reasons": 1000, "events": 20, "agents": 64},
 )

@@ -75,9 +75,9 @@ class SlurmSite:
 
 
 @contextmanager
-def running_slurm(count: int, version: str = "") -> Iterator[SlurmSite]:
-    """Yield a cluster of so many nodes, of which some have a slurmd."""
-    nodes = [f"n{number}" for number in range(1, count + 1)]
+def running_slurm(count: int, version: str = "", names: Sequence[str] = ()) -> Iterator[SlurmSite]:
+    """Yield a cluster of so many nodes, of which some have a slurmd; ``names``: other names."""
+    nodes = [*names] or [f"n{number}" for number in range(1, count + 1)]
     if version:
         with running_version(version, count - len(NODES)) as slurm:
             log = slurm.root / "s/slurmctld.log"
@@ -85,10 +85,10 @@ def running_slurm(count: int, version: str = "") -> Iterator[SlurmSite]:
         return
     folder = Path(tempfile.mkdtemp(prefix="es"))
     owned = OwnedProcesses(folder, keep=False)
-    rest = f"n[{WITH_SLURMD + 1}-{count}]"
+    rest = ",".join(nodes[WITH_SLURMD:])
     lines = (
         f"NodeName={rest} NodeHostname=localhost NodeAddr=127.0.0.1 Port=1 CPUs=4 Feature=h100,ib",
-        f"PartitionName=all Nodes=n[1-{count}] Default=YES State=UP",
+        f"PartitionName=all Nodes={','.join(nodes)} Default=YES State=UP",
         # Those without a slurmd never answer.
         "SlurmdTimeout=65533",
     )

@@ -16,8 +16,8 @@ def shown(folder: Path) -> tuple[tuple[str, str], ...]:
     return read_secret(secret_file(folder)).metadata()
 
 
-def controller_command(folder: Path, port: int) -> list[str | Path]:
-    """Write a controller's configuration and return its command."""
+def controller_command(folder: Path, port: int, tables: str = "") -> list[str | Path]:
+    """Write a controller's configuration, with more tables if given, and return its command."""
     path = folder / "controller.toml"
     path.write_text(
         f'listen = "127.0.0.1:{port}"\n'
@@ -25,6 +25,7 @@ def controller_command(folder: Path, port: int) -> list[str | Path]:
         f'journal = "{folder}/journal.sqlite"\n'
         f'secret_file = "{secret_file(folder)}"\n'
         'log_level = "warning"\n'
+        f"{tables}"
     )
     return [sys.executable, "-m", "everstep_controller.main", "--config", path]
 

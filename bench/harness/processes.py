@@ -126,6 +126,12 @@ def process_cpu_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
+def reaped_children_cpu_s(pid: int) -> float:
+    """Return the CPU time of a process's children that have ended, and of theirs, in seconds."""
+    fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()
+    return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+
+
 def children_cpu_s(pid: int) -> float:
     """Return the same without the process itself."""
     return sum(_cpu_ns(member) for member in tree(pid)[1:]) / 1e9

@@ -1,7 +1,7 @@
 """Application of the page: its addresses, who may open them, and what each shows."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -193,7 +193,7 @@ class Pages:
         except TooManyViewersError:
             return PlainTextResponse("as many browsers as may are told of changes\n", 503)
 
-        async def told() -> Any:  # noqa: ANN401 - an async generator
+        async def told() -> AsyncIterator[dict[str, str]]:
             yield {"data": first}
             async for change in changes:
                 yield {"data": change}
