@@ -6,6 +6,6 @@ VERSION = "0.1.0"
 # more, or when one is new that the agent does not ask for: an older agent would end each
 # connection at it.
 # An agent takes this version, and from the first release on at least the two before it.
-TRAINER_PROTOCOL = 16
+TRAINER_PROTOCOL = 17
 # Messages of this one mean the same: what is new since then, its processes do not say.
 TRAINER_PROTOCOL_LEAST = 9

@@ -62,6 +62,14 @@ def _below(process: "subprocess.Popen[str]") -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
+def _line(process: psutil.Process) -> str:
+    """Return the command line of a process; "" of one that has ended meanwhile."""
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
+
+
 def _left(before: list[psutil.Process]) -> list[str]:
     found = []
     for one in before:
@@ -79,7 +87,7 @@ def test_daemons_and_orphans_end_with_it_and_what_was_measured_is_printed(
     with _started([sys.executable, "-P", "-c", _PART, str(ready)]) as process:
         wait_until(ready.exists)
         before = _below(process)
-        names = " ".join(word for one in before for word in one.cmdline())
+        names = " ".join(map(_line, before))
         assert all(word in names for word in ("controller.main", "agent.main", "sleep"))
         process.send_signal(number)
         out, _ = process.communicate(timeout=_PATIENCE_S)
@@ -91,7 +99,7 @@ def test_daemons_and_orphans_end_with_it_and_what_was_measured_is_printed(
 def test_the_benchmark_of_the_agent_leaves_nothing_when_it_is_ended() -> None:
     command = [sys.executable, str(ROOT / "bench"), "agent", "--only", "xid", "--faults", "1000"]
     with _started(command) as process:
-        wait_until(lambda: sum("agent.main" in " ".join(p.cmdline()) for p in _below(process)) > 0)
+        wait_until(lambda: any("agent.main" in _line(one) for one in _below(process)))
         before = _below(process)
         process.send_signal(signal.SIGTERM)
         _, told = process.communicate(timeout=_PATIENCE_S)

@@ -13,7 +13,7 @@ from everstep_common.version import TRAINER_PROTOCOL
 
 # What was said under each number. An older agent ends the connection at a field that it does not
 # know: whoever changes a message raises TRAINER_PROTOCOL and adds a line here.
-_SAID = {15: "01d7ae7d6bb5fb6b", 16: "cda63bf6048df6db"}
+_SAID = {15: "01d7ae7d6bb5fb6b", 16: "cda63bf6048df6db", 17: "52c8ed97cf7c85c8"}
 
 
 def _shapes(hint: object) -> Iterator[str]:
