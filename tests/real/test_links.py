@@ -27,7 +27,7 @@ def test_a_lost_carrier_is_found_because_the_kernel_tells_and_flaps_are_counted(
 ) -> None:
     sysfs = tmp_path / "sys"
     sysfs.mkdir()
-    paths = os.pathsep.join(str(_ROOT / part) for part in ("agent", "common", "proto"))
+    paths = os.pathsep.join(str(_ROOT / part) for part in ("agent", "common", "proto", "tests"))
     done = subprocess.run(
         ["unshare", "--net", "--mount", sys.executable, str(_SCRIPT), str(sysfs)],
         env={**os.environ, "PYTHONPATH": paths},
