@@ -70,7 +70,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
         fleet.launcher_options = ("--persist", str(folder / "stored"))
         port = free_port()
         with running(_server(folder, port, ports), folder / "prometheus.log"):
-            _fail_once(fleet)
+            _fail_once(fleet, port)
             _fall_off(fleet)
             wait_until(lambda: _values(port, "everstep:job_mtbf:seconds"), 120)
             wait_until(lambda: _values(port, "everstep_job_stored_step"), 120)
@@ -106,11 +106,12 @@ def _server(folder: Path, port: int, ports: dict[str, int]) -> list[str]:
     ]
 
 
-def _fail_once(fleet: RealFleet) -> None:
-    """Train on two nodes, kill a rank, and train on."""
+def _fail_once(fleet: RealFleet, port: int) -> None:
+    """Train on two nodes, kill a rank once Prometheus has seen the job well, and train on."""
     script = [str(TRAINING), "--steps", "100000", "--step-seconds-min", "0.05"]
     fleet.launch_script(script, nodes="2")
     fleet.until("training", 120, lambda: fleet.job().state == "running" and fleet.step() > 20)
+    wait_until(lambda: _values(port, "everstep_job_failures_total == 0"), 60)
     rank = next(filter(None, map(fleet.rank, _NODES)))
     os.kill(rank.pid, signal.SIGKILL)
     again = fleet.job().generation + 1
