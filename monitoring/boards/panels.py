@@ -163,15 +163,10 @@ class Rows(Panel):
         merge = models.DataTransformerConfig(id_val="merge", options={})
         made = table.Panel().with_transformation(merge).with_transformation(organize)
         if self.link:
-            link = dashboard.DashboardLink(self.labels[0][1]).url(self.link)
-            links = models.DynamicConfigValue(id_val="links", value=[_plain_link(link)])
+            link = {"title": self.labels[0][1], "url": self.link}
+            links = models.DynamicConfigValue(id_val="links", value=[link])
             made = made.override_by_name(self.labels[0][1], [links])
         return _filled(self, made, instant=True, rows=True)
-
-
-def _plain_link(link: dashboard.DashboardLink) -> dict[str, str]:
-    built = link.build()
-    return {"title": built.title, "url": built.url or ""}
 
 
 def _ref(number: int) -> str:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Set
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -121,7 +121,11 @@ def _page(account: Account, now_ns: int) -> str:
 def _of_job(ask: Ask, name: str) -> Account:
     ledger = ask.admin.call(lambda stub: stub.GetLedger, admin_pb2.GetLedgerRequest(job=name), name)
     detail = ask.admin.call(lambda stub: stub.GetJob, admin_pb2.GetJobRequest(job=name), name)
-    return account_of_job(ledger, detail, _events(ask, ledger.begin_ns, [*detail.summary.members]))
+    # Of a job that has ended nobody is a member any more.
+    blamed = (one.node for one in ledger.incidents if one.node)
+    about = frozenset((name, *detail.summary.members, *blamed))
+    life = Range(ledger.begin_ns, ledger.begin_ns + ledger.wall_ns)
+    return account_of_job(ledger, detail, _events(ask, life, about))
 
 
 def _of_days(ask: Ask, name: str, wanted: Range) -> Account:
@@ -131,12 +135,14 @@ def _of_days(ask: Ask, name: str, wanted: Range) -> Account:
     ledger = ask.admin.call(lambda stub: stub.GetFleetLedger, asked, name)
     if name:
         detail = ask.admin.call(lambda stub: stub.GetJob, admin_pb2.GetJobRequest(job=name), name)
-        incidents, members = detail.incidents, [*detail.summary.members]
+        incidents = detail.incidents
+        blamed = (one.node for one in incidents if one.node)
+        about: Set[str] | None = frozenset((name, *detail.summary.members, *blamed))
     else:
         every = admin_pb2.ListIncidentsRequest()
         incidents = ask.admin.call(lambda stub: stub.ListIncidents, every).incidents
-        members = []
-    events = [one for one in _events(ask, wanted.begin_ns, members) if wanted.has(one.at_ns)]
+        about = None
+    events = _events(ask, wanted, about)
     subject = f"Job {name}" if name else "All jobs"
     try:
         return account_of_days(subject, ledger, wanted, incidents, events)
@@ -144,11 +150,14 @@ def _of_days(ask: Ask, name: str, wanted: Range) -> Account:
         raise click.ClickException(f"nothing to report of these days: {error}") from error
 
 
-def _events(ask: Ask, since_ns: int, subjects: Sequence[str]) -> list[admin_pb2.Event]:
-    """Return the events since then, oldest first; of some subjects only, if there are any."""
-    request = admin_pb2.WatchEventsRequest(limit=_EVENTS_MAX, since_ns=since_ns)
-    wanted = frozenset(subjects)
-    return [one for one in _each(ask, request) if not wanted or one.subject in wanted]
+def _events(ask: Ask, wanted: Range, about: Set[str] | None) -> list[admin_pb2.Event]:
+    """Return the events of a time, oldest first; of some subjects only, or of all for None."""
+    request = admin_pb2.WatchEventsRequest(limit=_EVENTS_MAX, since_ns=wanted.begin_ns)
+    return [
+        one
+        for one in _each(ask, request)
+        if wanted.has(one.at_ns) and (about is None or one.subject in about)
+    ]
 
 
 def _each(ask: Ask, request: admin_pb2.WatchEventsRequest) -> Iterator[admin_pb2.Event]:

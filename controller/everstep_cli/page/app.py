@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
@@ -194,9 +195,11 @@ class Pages:
             return PlainTextResponse("as many browsers as may are told of changes\n", 503)
 
         async def told() -> AsyncIterator[dict[str, str]]:
-            yield {"data": first}
-            async for change in changes:
-                yield {"data": change}
+            # Who goes away makes room for another at once.
+            async with aclosing(changes):
+                yield {"data": first}
+                async for change in changes:
+                    yield {"data": change}
 
         return EventSourceResponse(told(), ping=15)
 
@@ -228,9 +231,9 @@ def application(
         routes=[
             Route("/", pages.fleet, name="fleet"),
             Route("/login", pages.login),
-            Route("/node/{name}", pages.node, name="node"),
-            Route("/job/{name}", pages.job, name="job"),
-            Route("/incident/{name}", pages.incident, name="incident"),
+            Route("/node/{name:path}", pages.node, name="node"),
+            Route("/job/{name:path}", pages.job, name="job"),
+            Route("/incident/{name:path}", pages.incident, name="incident"),
             Route("/why", pages.why),
             Route("/live", pages.live),
             Mount("/static", StaticFiles(directory=str(static)), name="static"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 
 from everstep_cli.client.admin import AdminError
 from everstep_cli.page.source import Source
@@ -26,7 +26,7 @@ class Live:
         self._newest = ""
         self._turning: asyncio.Task[None] | None = None
 
-    async def changes(self) -> AsyncIterator[str]:
+    async def changes(self) -> AsyncGenerator[str, None]:
         """Yield what is so now, and each change of it, as JSON. Raises TooManyViewersError."""
         if len(self._viewers) >= VIEWERS_MAX:
             raise TooManyViewersError
