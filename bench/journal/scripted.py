@@ -2,7 +2,9 @@
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import Ledger
@@ -12,6 +14,7 @@ S = 1_000_000_000
 # A judge sees who is slow after so many seconds.
 _JUDGED_S = 100
 _WARMUP_STEPS = 3
+_NO_PAUSE: Mapping[Category, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -42,21 +45,26 @@ class ScriptedJob:
         self.ledger.begin_steps(self.now_ns, warmup=False)
 
     def step(
-        self, excess_ns: int = 0, category: Category = Category.SLOW, stall_ns: int = 0
+        self,
+        excess_ns: int = 0,
+        category: Category = Category.SLOW,
+        stall_ns: int = 0,
+        pauses: Mapping[Category, int] = _NO_PAUSE,
     ) -> None:
-        """Make a step that takes longer, for a known reason."""
+        """Make a step that takes longer, for a known reason, or in which something else is done."""
         off_ns = round(self.base_ns * self.noise * max(-3.0, min(3.0, self.chance.gauss(0, 1))))
         spent = {
             Category.PRODUCTIVE: self.base_ns + min(off_ns, 0),
             category: excess_ns + max(off_ns, 0),
             Category.STALL: stall_ns,
+            **pauses,
         }
         if excess_ns and off_ns < 0:  # such a step is still longer than the reference
             spent[Category.PRODUCTIVE], spent[category] = self.base_ns, max(0, excess_ns + off_ns)
         for one, amount in spent.items():
             self._pass(one, amount)
         self._steps.append(_Step(self.number, spent))
-        self.ledger.commit_step(self.number, self.now_ns, stall_ns)
+        self.ledger.commit_step(self.number, self.now_ns, stall_ns, pauses)
         self.number += 1
 
     def be_slow(self, factor: float, steps: int) -> None:
@@ -129,7 +137,11 @@ def random_job(seed: int, hours: float, noise: float = 0.0) -> ScriptedJob:
         what = chance.random()
         for _ in range(chance.randrange(20, 300)):
             job.step(stall_ns=round(0.03 * job.base_ns) * (chance.random() < 0.1))
-        if what < 0.4:
+        if what < 0.15:
+            pauses = {Category.EVAL: 300.0, Category.PERSIST: 60.0, Category.USER_PAUSE: 30.0}
+            told = {name: round(chance.uniform(0, most) * S) for name, most in pauses.items()}
+            job.step(pauses=told)
+        elif what < 0.4:
             job.step(round(job.base_ns * chance.uniform(1, 20)), Category.SLOW_PAUSES)
         elif what < 0.6:
             job.be_slow(chance.uniform(1.1, 2.5), chance.randrange(20, 600))

@@ -278,6 +278,24 @@ class RanksGoOn:
     at_boot_ns: q.BootNs = 0
 
 
+class PauseKind(Enum):
+    """What a rank does between steps that is none, as its script says."""
+
+    EVALUATION = "evaluation"
+    # Of a checkpoint of its own, which training waits for.
+    SAVE = "save"
+    OTHER = "other"
+
+
+@dataclass(frozen=True, slots=True)
+class StepPause:
+    """Time within a step in which ranks did what is no step, as their script declared."""
+
+    step: q.ToldStep
+    kind: PauseKind
+    lasted_ns: q.DurationNs
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepsCompleted:
     """Consecutive steps that all ranks of a node completed."""
@@ -292,6 +310,8 @@ class StepsCompleted:
     snapshots_skipped: Annotated[int, Integer(0, q.NUMBER_MAX)] = 0
     # Read from the output of one rank, and true for the whole job: no other node reports it.
     of_job: bool = False
+    # What was declared to be no step (largest of the local ranks); most steps have none.
+    pauses: Annotated[tuple[StepPause, ...], Items(10_000)] = ()
 
     def problems(self) -> list[str]:
         """Say what is wrong with the lists."""

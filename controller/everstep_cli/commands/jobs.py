@@ -7,9 +7,11 @@ import click
 from rich.text import Text
 
 from everstep_cli.commands.completion import job_names, node_names
+from everstep_cli.commands.day_range import day_range, from_option, to_option
 from everstep_cli.commands.node_lists import all_named_nodes
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.commands.several_nodes import refuse_unknown
+from everstep_cli.report.from_admin import Range
 from everstep_cli.views import json_output
 from everstep_cli.views.fleet_ledger import (
     LEDGER_DIMENSIONS,
@@ -246,6 +248,8 @@ def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
     type=click.IntRange(1, 400),
     help="So many periods, or days. [default: 14]",
 )
+@from_option
+@to_option
 @click.option(
     "--published",
     is_flag=True,
@@ -254,7 +258,14 @@ def _cancel(ask: Ask, name: str, at_step: int | None, reason: str) -> None:
 @click.option("--csv", "as_csv", is_flag=True, help="With --by: a table for spreadsheets.")
 @asks_controller
 def ettr(
-    ask: Ask, name: str, period: str | None, periods: int | None, published: bool, as_csv: bool
+    ask: Ask,
+    name: str,
+    period: str | None,
+    periods: int | None,
+    begin_ns: int | None,
+    last_ns: int | None,
+    published: bool,
+    as_csv: bool,
 ) -> None:
     r"""Account for the time of a job: every second is in exactly one category.
 
@@ -272,21 +283,38 @@ def ettr(
       everstep ettr --by month --last 3
       everstep ettr --by cause --last 90
       everstep ettr llama-70b --by generation
-      everstep ettr --by account --last 31 --csv > november.csv
+      everstep ettr --by account --from 2026-10-01 --to 2026-10-31 --csv > october.csv
     """
-    if name and not (period or periods or as_csv):
+    wanted = _ledger_days(ask, period, periods, begin_ns, last_ns)
+    if name and not (period or periods or as_csv or wanted):
         request = admin_pb2.GetLedgerRequest(job=name)
         reply = ask.admin.call(lambda stub: stub.GetLedger, request, name)
         ask.answer(reply, *(published_sheet(reply) if published else ledger_sheet(reply)))
         return
     if published:
         raise click.UsageError("--published is of a job, without --by and --last: name one")
-    asked = admin_pb2.GetFleetLedgerRequest(period=period or "day", periods=periods or 14, job=name)
+    asked = admin_pb2.GetFleetLedgerRequest(
+        period=period or "day",
+        periods=wanted.days if wanted else periods or 14,
+        job=name,
+        until_ns=wanted.end_ns if wanted else 0,
+    )
     fleet = ask.admin.call(lambda stub: stub.GetFleetLedger, asked, name)
     if as_csv and not ask.as_json:
         click.echo(fleet_ledger_csv(fleet), nl=False)
         return
     ask.answer(fleet, *fleet_ledger_sheet(fleet))
+
+
+def _ledger_days(
+    ask: Ask, period: str | None, periods: int | None, begin_ns: int | None, last_ns: int | None
+) -> Range | None:
+    """Return the days from one to another that a ledger is asked of; None without them."""
+    if begin_ns is None and last_ns is None:
+        return None
+    if periods is not None or period in ("week", "month"):
+        raise click.UsageError("--from and --to are of days: leave out --last, and weeks or months")
+    return day_range(ask.now_ns, begin_ns, last_ns, None)
 
 
 @click.command()

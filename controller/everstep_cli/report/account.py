@@ -1,9 +1,15 @@
 """Account of a job or of the fleet: what a report's pictures and tables are made from. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from everstep_controller.core.accounting.categories import PLANNED_WORK, Category, Group
+from everstep_controller.core.accounting.reliability import (
+    Rate,
+    StageTimes,
+    failure_rate,
+    stage_times,
+)
 
 # Groups in the order in which a waterfall takes them off.
 FALLING = (
@@ -12,8 +18,11 @@ FALLING = (
     Group.OVERHEAD,
     Group.INCIDENT,
     Group.UNKNOWN,
+    Group.ABSENT,
     Group.SLOW,
 )
+# The whole of a recovery, among its stages.
+_ALL = "all"
 _GROUPS: Mapping[str, Group] = {category.value: category.group for category in Category}
 
 
@@ -29,6 +38,21 @@ class Slice:
     def group(self) -> Group:
         """Return its group; what a newer controller says and this one does not know is overhead."""
         return _GROUPS.get(self.name, Group.OVERHEAD)
+
+
+# Stages of an incident in the order in which they come: what is made again comes last.
+STAGES = (
+    Category.LOST_IN_FLIGHT.value,
+    *(one.value for one in Category if one.value.startswith("inc.")),
+    Category.LOST_RECOMPUTE.value,
+    Category.LOST_CORRUPT.value,
+)
+
+
+def in_order(slices: Iterable[Slice]) -> list[Slice]:
+    """Return stages in the order in which they come; what has another name comes first."""
+    places = {name: place for place, name in enumerate(STAGES)}
+    return sorted(slices, key=lambda one: places.get(one.name, -1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +123,19 @@ class Period:
         return _training(self.slices)
 
 
+@dataclass(frozen=True, slots=True)
+class Bill:
+    """What the jobs of one account or queue had, in nanoseconds of devices, and its price."""
+
+    name: str
+    device_ns: int
+    ettr_time: float
+    failures: int
+    # At the price of a device; 0 without one.
+    cost: float
+    cost_lost: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """Everything that a report tells of a job, or of all jobs."""
@@ -110,14 +147,26 @@ class Account:
     # What its seconds are of: "wall clock", or "node time".
     unit: str
     slices: Sequence[Slice]
+    # Whether it is of one job's whole life, in which each moment was something.
+    of_one_job: bool = False
+    # The same in device-seconds, of a job that did without some of its devices.
+    devices: Sequence[Slice] = ()
+    # Of the nodes in jobs, by which failures are counted; 0: not known.
+    node_days: float = 0.0
     incidents: Sequence[IncidentAccount] = ()
     periods: Sequence[Period] = ()
     ratios: Sequence[Ratio] = ()
-    # Short facts: a name and a value.
+    # Short facts, of which the first ones are for whoever reads no more: a name and a value.
     facts: Sequence[tuple[str, str]] = ()
+    figures: Sequence[tuple[str, str]] = ()
     acquitted: Sequence[Note] = ()
     held_back: Sequence[Note] = ()
     definitions: Sequence[str] = field(default=())
+    # What is not in these numbers, and why.
+    notes: Sequence[str] = ()
+    # Who had the devices: by account, and by queue.
+    accounts: Sequence[Bill] = ()
+    queues: Sequence[Bill] = ()
 
     @property
     def seconds(self) -> float:
@@ -125,9 +174,16 @@ class Account:
         return sum(one.seconds for one in self.slices)
 
     @property
-    def of_one_job(self) -> bool:
-        """Return whether it is of one job's whole life, in which each moment was something."""
-        return not self.periods
+    def rate(self) -> Rate | None:
+        """Return its failures on 1,000 nodes in a day, with the exact interval of that."""
+        return failure_rate(len(self.failures), self.node_days) if self.node_days else None
+
+    def recoveries(self) -> dict[str, StageTimes]:
+        """Return how long each stage of the failures that are over took, and "all" of one."""
+        over = (one for one in self.failures if one.over_ns and one.stages)
+        told = stage_times([{stage.name: stage.seconds for stage in one.stages} for one in over])
+        names = (one.name for one in in_order(Slice(name, 0.0) for name in told if name != _ALL))
+        return {name: told[name] for name in (*names, _ALL) if name in told}
 
     @property
     def initial(self) -> float:

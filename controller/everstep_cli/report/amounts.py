@@ -33,13 +33,19 @@ def span(seconds: float) -> str:
 
 
 def share(part: float, whole: float) -> str:
-    """Return a part in percent, with as many digits as tell it from nothing and from all."""
+    """Return a part in percent, with as many digits as tell it from nothing and from all.
+
+    >>> [share(part, 100) for part in (95.51, 0.02, 99.996, 0.00001, 0, 100)]
+    ['95.5 %', '0.02 %', '99.996 %', '< 0.0001 %', '0.0 %', '100.0 %']
+    """
     if whole <= 0:
         return "0 %"
     percent = 100 * part / whole
     digits = 1
     while digits < 4 and round(percent, digits) in (0, 100) and percent not in (0, 100):
         digits += 1
+    if percent and not round(percent, digits):
+        return f"< {10**-digits:.{digits}f} %"
     return f"{percent:.{digits}f} %"
 
 

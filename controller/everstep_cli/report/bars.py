@@ -2,23 +2,21 @@
 
 from collections.abc import Sequence
 
-from everstep_cli.report.account import IncidentAccount
+from everstep_cli.report.account import STAGES, IncidentAccount
 from everstep_cli.report.amounts import span
-from everstep_cli.report.svg import FILLS, STAGES, Fill, Picture, fitting
-from everstep_controller.core.accounting.categories import Category, Group
+from everstep_cli.report.svg import FILLS, Fill, Picture, fitting
+from everstep_cli.report.svg import STAGES as COLOURS
+from everstep_controller.core.accounting.categories import Group
 
 _WIDTH, _ROW = 960, 22
-_STAGE_NAMES = [one.value for one in Category if one.group is Group.INCIDENT]
-_PATTERNS = ("", "M0 0L8 8", "M0 8L8 0", "M4 0v8", "M0 4h8", "M0 4h3", "M4 0v3", "")
+_PATTERNS = ("", "M0 0L8 8", "M0 8L8 0", "M4 0v8", "M0 4h8", "M0 4h3", "M4 0v3")
 BARS_MAX = 30
 
 
 def stage_fill(name: str) -> Fill:
     """Return how a stage of an incident is drawn."""
-    place = _STAGE_NAMES.index(name) if name in _STAGE_NAMES else len(_STAGE_NAMES)
-    return Fill(
-        STAGES[place % len(STAGES)], _PATTERNS[(place + place // len(STAGES)) % len(_PATTERNS)]
-    )
+    place = STAGES.index(name) if name in STAGES else len(STAGES)
+    return Fill(COLOURS[place % len(COLOURS)], _PATTERNS[place % len(_PATTERNS)])
 
 
 def incident_bars(incidents: Sequence[IncidentAccount]) -> str:

@@ -8,9 +8,12 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from everstep_cli.report import amounts, bars, svg, timeline, waterfall
-from everstep_cli.report.account import FALLING, Account, IncidentAccount
+from everstep_cli.report.account import FALLING, Account, IncidentAccount, Period, Slice, in_order
 from everstep_controller.core.accounting.categories import Group
 
+_ABSENT = Group.ABSENT
+# A table of more rows stands in two columns.
+_COLUMN_ROWS = 16
 # Rows of a table; a report of 466 incidents has all of them.
 ROWS_MAX = 1000
 
@@ -29,6 +32,7 @@ def page(account: Account, made_ns: int, version: str) -> str:
     found = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)
     found.filters |= {
         "span": amounts.span,
+        "hours": lambda ns: f"{ns / 3.6e12:,.1f}",
         "moment": amounts.moment,
         "printable": lambda text: text.translate(svg.CONTROLS),
     }
@@ -38,6 +42,9 @@ def page(account: Account, made_ns: int, version: str) -> str:
         account=account,
         headline=headline(account),
         boss=list(numbers(account)),
+        figures=list(figures(account)),
+        columns=_columns(account.periods),
+        most_lost=_most_lost,
         waterfall=_Drawing(Markup(waterfall.waterfall(account))),
         timeline=_Drawing(Markup(timeline.timeline(account)), _groups(account)),
         strip=strip,
@@ -45,11 +52,23 @@ def page(account: Account, made_ns: int, version: str) -> str:
         causes=_costs("What failures cost by cause", account.cost_by_cause()),
         nodes=_costs("What failures cost by node", account.cost_by_node()),
         bars_max=bars.BARS_MAX,
+        cost_by_cause=account.cost_by_cause(),
+        cost_by_node=account.cost_by_node()[:ROWS_MAX],
+        failures_cost=sum(one.seconds for one in account.failures),
+        recoveries=account.recoveries(),
+        shares=[("account", account.accounts), ("queue", account.queues)],
+        priced=any(one.cost for one in account.accounts),
         incidents=sorted(account.incidents, key=lambda one: -one.seconds)[:ROWS_MAX],
         share=lambda seconds: amounts.share(seconds, account.seconds),
         made=amounts.moment(made_ns),
         version=version,
     )
+
+
+def _columns(periods: Sequence[Period]) -> list[Sequence[Period]]:
+    """Return periods in as many columns as they have room in."""
+    half = -(-len(periods) // 2)
+    return [periods] if len(periods) <= _COLUMN_ROWS else [periods[:half], periods[half:]]
 
 
 def headline(account: Account) -> str:
@@ -80,6 +99,24 @@ def numbers(account: Account) -> Iterator[tuple[str, str]]:
     yield from ((value, name) for name, value in account.facts)
 
 
+def figures(account: Account) -> Iterator[tuple[str, str]]:
+    """Yield the numbers that others compare, each as what it is and its value."""
+    if (rate := account.rate) is not None:
+        bounds = f"{rate.low:,.2f} to {rate.high:,.2f}"
+        told = f"{rate.per_1000_node_days:,.2f}; 95 % sure: {bounds} (exact Poisson interval)"
+        yield "failures on 1,000 nodes in a day", told
+    yield from account.figures
+
+
+def _most_lost(period: Period) -> str:
+    """Return the dearest loss of a period, and its share."""
+    losses = [one for one in period.slices if one.group is not Group.PRODUCTIVE and one.seconds > 0]
+    dearest = max(losses, key=lambda one: one.seconds, default=None)
+    if dearest is None:
+        return ""
+    return f"{dearest.name} {amounts.share(dearest.seconds, period.seconds)}"
+
+
 def _costs(title: str, costs: Sequence[tuple[str, int, float]]) -> _Drawing | None:
     return _Drawing(Markup(bars.cost_bars(title, costs))) if costs else None
 
@@ -92,10 +129,11 @@ def _groups(account: Account) -> Markup:
 
 
 def _losses() -> Markup:
-    shown = (Group.PRODUCTIVE, Group.SLOW, *FALLING[:-1])
+    shown = [one for one in (Group.PRODUCTIVE, Group.SLOW, *FALLING[:-1]) if one is not _ABSENT]
     return Markup(svg.legend([(one.value, svg.FILLS[one]) for one in shown], 960))
 
 
 def _stages(incidents: Sequence[IncidentAccount]) -> Markup:
-    used = dict.fromkeys(stage.name for one in incidents for stage in one.stages)
-    return Markup(svg.legend([(name, bars.stage_fill(name)) for name in used], 960))
+    used = {stage.name: Slice(stage.name, 0.0) for one in incidents for stage in one.stages}
+    names = [one.name for one in in_order(used.values())]
+    return Markup(svg.legend([(name, bars.stage_fill(name)) for name in names], 960))

@@ -8,7 +8,7 @@ from itertools import count
 from everstep_controller.core.accounting.categories import Group
 
 # Widths of letters of the page's font at 12 pixels, for what has to fit: an estimate.
-_LETTER = 6.6
+_LETTER = 6.2
 CONTROLS = dict.fromkeys([*range(32), *range(127, 160)], "\N{REPLACEMENT CHARACTER}")
 
 
@@ -29,9 +29,13 @@ FILLS = {
     Group.PLANNED: Fill("#CC79A7", "M0 8L8 0"),
     Group.INCIDENT: Fill("#D55E00", "M0 0L8 8"),
     Group.UNKNOWN: Fill("#FFFFFF", "M0 0L8 8M0 8L8 0"),
+    Group.ABSENT: Fill("#EEEEEE", "M3 3h2v2h-2z"),
 }
 # Stages of an incident from its fault on, from dark to light: their order is told by position too.
-STAGES = ("#7F2704", "#A63603", "#D55E00", "#F16913", "#FD8D3C", "#FDAE6B", "#FDD0A2", "#FEE6CE")
+STAGES = (
+    "#5A1A02", "#7F2704", "#993005", "#B33D03", "#CC5200", "#D55E00", "#E6690C", "#F17220",
+    "#F78234", "#FD9A50", "#FDAE6B", "#FDC08C", "#FDD0A2", "#FEE6CE",
+)  # fmt: skip
 
 
 def words(text: str) -> str:

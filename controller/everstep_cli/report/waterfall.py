@@ -6,7 +6,7 @@ from everstep_cli.report.svg import FILLS, Fill, Picture, fitting
 from everstep_controller.core.accounting.categories import Group
 
 _ALL = Fill("#888888")
-_ROW, _LEFT, _RIGHT, _WIDTH, _HEAD = 24, 320, 150, 960, 22
+_ROW, _LEFT, _RIGHT, _WIDTH, _HEAD = 24, 430, 140, 960, 22
 
 
 def waterfall(account: Account) -> str:
@@ -15,7 +15,8 @@ def waterfall(account: Account) -> str:
     lost = sum(one.seconds for one in falling)
     begin = axis_begin(1 - lost / whole if whole > 0 else 0.0)
     plot = _WIDTH - _LEFT - _RIGHT
-    rows = len(falling) + 2
+    slow = sum(one.group is Group.SLOW for one in falling)
+    rows = len(falling) + 2 + bool(slow)
     made = Picture(_WIDTH, _HEAD + rows * _ROW + 24, f"From all {account.unit} to training time")
 
     def x_of(seconds: float) -> float:
@@ -27,26 +28,27 @@ def waterfall(account: Account) -> str:
     for x in (_LEFT, _LEFT + plot):
         made.line(x, _HEAD - 4, x, _HEAD + rows * _ROW)
     _row(made, 0, f"all {account.unit}", _ALL, x_of(0), x_of(whole), span(whole))
-    left = whole
-    for place, one in enumerate(falling, 1):
+    left, place = whole, 0
+    for count, one in enumerate(falling, 1):
+        place += 1
+        if slow and count == len(falling) - slow + 1:  # they are the last ones
+            _training(made, place, "training: steps that count", x_of(left), (left, whole))
+            place += 1
         name = f"{one.name}: {one.meaning}" if one.meaning else one.name
         amount = f"{span(one.seconds)}, {share(one.seconds, whole)}"
         high, left = x_of(left), left - one.seconds
         _row(made, place, name, FILLS[one.group], x_of(left), high, amount)
         made.line(x_of(left), _HEAD + place * _ROW + 3, x_of(left), _HEAD + (place + 2) * _ROW - 5)
-    amount = f"{span(left)}, {share(left, whole)}"
-    _row(
-        made,
-        rows - 1,
-        "training: steps that count",
-        FILLS[Group.PRODUCTIVE],
-        x_of(0),
-        x_of(left),
-        amount,
-    )
+    last = "of it, at the usual speed of a step" if slow else "training: steps that count"
+    _training(made, rows - 1, last, x_of(left), (left, whole))
     if begin:
         made.text(_LEFT, made.height - 6, f"The axis begins at {100 * begin:g} %.", kind="small")
     return made.drawn()
+
+
+def _training(made: Picture, place: int, name: str, high: float, of: tuple[float, float]) -> None:
+    amount = f"{span(of[0])}, {share(*of)}"
+    _row(made, place, name, FILLS[Group.PRODUCTIVE], _LEFT, high, amount)
 
 
 def _row(

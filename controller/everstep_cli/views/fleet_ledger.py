@@ -9,7 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from everstep_cli.views import tables
-from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.accounting.categories import Category, Group
 from everstep_proto.generated import admin_pb2
 
 _PERIODS = ("day", "week", "month")
@@ -106,7 +106,7 @@ def fleet_ledger_csv(ledger: admin_pb2.FleetLedger) -> str:
     """Return the rows as comma-separated values: hours by category, ratios, and costs."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    names = [category.value for category in Category]
+    names = [category.value for category in Category if category.group is not Group.ABSENT]
     writer.writerow(
         (
             *(ledger.by, "from", "to", "jobs", "node_hours", "device_hours", "ettr_time"),

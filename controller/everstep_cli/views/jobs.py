@@ -107,6 +107,7 @@ def ledger_sheet(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
         ]
     )
     yield from _stages(ledger.stages)
+    yield from _device_time(ledger)
     yield Text("\n".join(ledger.definitions), style="dim")
     yield from incident_list(ledger.incidents)
 
@@ -138,6 +139,18 @@ def _devices(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:
     if ledger.degraded_device_s:
         hours = f"{ledger.degraded_device_s / 3600:,.1f} device hours"
         yield "ETTR_devices", f"{ledger.ettr_devices:.3%}; it did without {hours}"
+
+
+def _device_time(ledger: admin_pb2.Ledger) -> Iterator[RenderableType]:
+    """Yield where device-seconds went of a job that had fewer nodes than it may have."""
+    if not ledger.degraded_device_s:
+        return
+    yield tables.section("devices")
+    made = tables.table("category", "device hours", "share", right=("device hours", "share"))
+    whole_ns = sum(one.time_ns for one in ledger.devices)
+    for one in ledger.devices:
+        made.add_row(one.name, f"{one.time_ns / 3.6e12:,.2f}", f"{one.time_ns / whole_ns:.2%}")
+    yield made
 
 
 def _mttf(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:
@@ -192,6 +205,7 @@ COST_WORDS: Mapping[str, str] = MappingProxyType(
         "inc.detect": "noticing",
         "inc.diagnose": "deciding",
         "inc.drain": "ending processes",
+        "inc.save": "storing the last step",
         "inc.capacity": "waiting for a node",
         "inc.backoff": "waiting for the next attempt",
         "inc.schedule": "binding nodes",

@@ -10,6 +10,7 @@ from itertools import accumulate, pairwise
 
 import msgspec
 
+from everstep_common.reports import StepPause
 from everstep_controller.core.events import JobProgressed
 
 # Steps are told in whole microseconds, in general.
@@ -70,8 +71,12 @@ class _Columns(msgspec.Struct, array_like=True):
     # Of all steps.
     ends: _Column
     stalls: _Column
+    # What was declared to be no step: the row, and within it the step, the kind, and how long;
+    # compressed, and empty in most.
+    pauses: bytes = b""
 
 
+_PAUSES = list[tuple[int, StepPause]]
 _DECODER = msgspec.msgpack.Decoder(_Columns)
 # A row holds no more steps of all jobs than this.
 _STEPS_MAX = 1 << 24
@@ -103,6 +108,7 @@ def pack(rows: Sequence[JobProgressed]) -> bytes:
         skipped=_Column.of([row.snapshots_skipped for row in rows]),
         ends=_Column.of([end_ns // unit_ns for end_ns in ends]),
         stalls=_Column.of([stall_ns // unit_ns for stall_ns in stalls]),
+        pauses=_packed_pauses(rows),
     )
     return msgspec.msgpack.encode(columns)
 
@@ -123,6 +129,7 @@ def unpack(body: bytes) -> tuple[JobProgressed, ...]:
     fields = (told.numbers, told.generations, told.first_steps, told.recoverable, told.behind)
     columns = [column.numbers(told.rows) for column in (*fields, told.skipped)]
     steps = [slice(*one) for one in pairwise(accumulate(counts, initial=0))]
+    pauses = _unpacked_pauses(told.pauses, told.rows)
     return tuple(
         JobProgressed(
             job=f"{name}-{number - 1}" if number else name,
@@ -132,11 +139,28 @@ def unpack(body: bytes) -> tuple[JobProgressed, ...]:
             stall_ns=tuple(stalls[own]),
             recoverable_step=first_step - behind if recoverable else None,
             snapshots_skipped=skipped,
+            pauses=tuple(paused),
         )
-        for name, own, number, generation, first_step, recoverable, behind, skipped in zip(
-            names, steps, *columns, strict=True
+        for name, own, paused, number, generation, first_step, recoverable, behind, skipped in zip(
+            names, steps, pauses, *columns, strict=True
         )
     )
+
+
+def _packed_pauses(rows: Sequence[JobProgressed]) -> bytes:
+    pauses = [(place, pause) for place, row in enumerate(rows) for pause in row.pauses]
+    return zlib.compress(msgspec.json.encode(pauses), _LEVEL) if pauses else b""
+
+
+def _unpacked_pauses(packed: bytes, rows: int) -> list[list[StepPause]]:
+    """Return the pauses of each row. Raises ValueError."""
+    found: list[list[StepPause]] = [[] for _ in range(rows)]
+    told = msgspec.json.decode(zlib.decompress(packed), type=_PAUSES) if packed else []
+    for place, pause in told:
+        if not 0 <= place < rows:
+            raise ValueError("a pause is of a row that there is not")
+        found[place].append(pause)
+    return found
 
 
 def _in_parts(job: str) -> tuple[str, int]:

@@ -5,9 +5,9 @@ so a controller that was killed writes after its start what it could not, and no
 """
 
 from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from everstep_common.judging.findings import Severity
 from everstep_controller.core.accounting.ledger import failure_count
@@ -19,8 +19,8 @@ from everstep_controller.core.fleet.incidents import (
 )
 from everstep_controller.core.model.incident import Incident
 from everstep_controller.core.model.job import JobIncident, JobRecord
-from everstep_controller.core.model.node import NodeRecord, NodeState
-from everstep_controller.core.model.node_days import DAY_NS, NodeDay
+from everstep_controller.core.model.node import NodeState
+from everstep_controller.core.model.node_days import DAY_NS, FleetDay, NodeDay
 from everstep_controller.core.model.state import State
 from everstep_controller.journal.history_rows import (
     FleetDayTold,
@@ -121,31 +121,21 @@ class _Lost:
     lost_node_ns: int = 0
 
 
-@dataclass(slots=True)
-class _FleetDay:
-    nodes: int = 0
-    spent_ns: Counter[str] = field(default_factory=Counter)
-    isolated_ns: int = 0
-    devices: int = 0
-
-    def add(self, node: NodeRecord, day: NodeDay) -> None:
-        self.nodes += 1
-        self.spent_ns.update(day.spent_ns)
-        self.isolated_ns += day.isolated_ns
-        self.devices += len(node.spec.inventory.accelerators)
-
-
 def node_days(
     state: State, now_ns: int, from_ns: int
 ) -> Iterator[tuple[str, int, NodeDayTold | FleetDayTold]]:
     """Yield by node and begin the days from one on, and those of all nodes together.
 
-    A node that was healthy all day, without a finding, has no day of its own.
+    A node that was healthy all day, without a finding, has no day of its own. Of one that has been
+    removed its time until then is in those of all nodes.
     """
-    lost, fleet = _lost_by_day(state, now_ns, from_ns), defaultdict[int, _FleetDay](_FleetDay)
+    lost = _lost_by_day(state, now_ns, from_ns)
+    removed = (day for day in state.removed_days if day.begin_ns + DAY_NS > from_ns)
+    fleet = {day.begin_ns: day.copy() for day in removed}
     for name, node in list(state.nodes.items()):
         for day in node.days.until(now_ns, from_ns):
-            fleet[day.begin_ns].add(node, day)
+            devices = len(node.spec.inventory.accelerators)
+            fleet.setdefault(day.begin_ns, FleetDay(day.begin_ns)).add(day, devices)
             cost = lost.get((name, day.begin_ns), _Lost())
             if day.spent_ns.keys() <= _GOOD and not (
                 day.findings or day.isolated_ns or cost.incidents
@@ -153,7 +143,7 @@ def node_days(
                 continue
             yield name, day.begin_ns, _node_day(day, cost)
     for begin_ns, one in fleet.items():
-        told = FleetDayTold(one.nodes, dict(one.spent_ns), one.isolated_ns, one.devices)
+        told = FleetDayTold(one.nodes, one.spent_ns, one.isolated_ns, one.devices)
         yield FLEET_KEY, begin_ns, told
 
 

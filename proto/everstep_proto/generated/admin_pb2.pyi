@@ -2300,6 +2300,7 @@ class Ledger(_message.Message):
     FAILURES_PER_1000_NODE_DAYS_LOW_FIELD_NUMBER: _builtins.int
     FAILURES_PER_1000_NODE_DAYS_HIGH_FIELD_NUMBER: _builtins.int
     EXPECTED_ETTR_FIELD_NUMBER: _builtins.int
+    DEVICES_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Name of the job."""
     wall_ns: _builtins.int
@@ -2356,6 +2357,10 @@ class Ledger(_message.Message):
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageTime]:
         """How long each stage of its recoveries took, and "all" of a recovery; of failures that are over and still listed."""
 
+    @_builtins.property
+    def devices(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
+        """Device-seconds by category, "degraded" those that it did without: all of as many nodes as it may have."""
+
     def __init__(
         self,
         *,
@@ -2381,10 +2386,11 @@ class Ledger(_message.Message):
         failures_per_1000_node_days_low: _builtins.float = ...,
         failures_per_1000_node_days_high: _builtins.float = ...,
         expected_ettr: _builtins.float = ...,
+        devices: _abc.Iterable[Global___Category] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "undecided_step", b"undecided_step"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "begin_ns", b"begin_ns", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "expected_ettr", b"expected_ettr", "failures", b"failures", "failures_per_1000_node_days", b"failures_per_1000_node_days", "failures_per_1000_node_days_high", b"failures_per_1000_node_days_high", "failures_per_1000_node_days_low", b"failures_per_1000_node_days_low", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step", "begin_ns", b"begin_ns", "budget_burnt", b"budget_burnt", "budget_per_failure_s", b"budget_per_failure_s", "categories", b"categories", "definitions", b"definitions", "degraded_device_s", b"degraded_device_s", "devices", b"devices", "ettr_devices", b"ettr_devices", "ettr_time", b"ettr_time", "ettr_work", b"ettr_work", "expected_ettr", b"expected_ettr", "failures", b"failures", "failures_per_1000_node_days", b"failures_per_1000_node_days", "failures_per_1000_node_days_high", b"failures_per_1000_node_days_high", "failures_per_1000_node_days_low", b"failures_per_1000_node_days_low", "incidents", b"incidents", "job", b"job", "mttf_s", b"mttf_s", "published", b"published", "stages", b"stages", "steps", b"steps", "undecided_step", b"undecided_step", "wall_ns", b"wall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__undecided_step: _TypeAlias = _typing.Literal["undecided_step"]  # noqa: Y015
     _WhichOneofArgType__undecided_step: _TypeAlias = _typing.Literal["_undecided_step", b"_undecided_step"]  # noqa: Y015
@@ -2675,22 +2681,26 @@ class GetFleetLedgerRequest(_message.Message):
     PERIOD_FIELD_NUMBER: _builtins.int
     PERIODS_FIELD_NUMBER: _builtins.int
     JOB_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
     period: _builtins.str
     """"day" (also when empty), "week" or "month", in UTC; or "job", "node", "queue", "account", "cause", "device" or "generation"."""
     periods: _builtins.int
     """So many of them, with the one that is going on, or so many days; 0: 14, at most 400."""
     job: _builtins.str
     """Id or name of the jobs; empty for all."""
+    until_ns: _builtins.int
+    """The last of the periods or days is the one before this time; 0: the one that is going on."""
     def __init__(
         self,
         *,
         period: _builtins.str = ...,
         periods: _builtins.int = ...,
         job: _builtins.str = ...,
+        until_ns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "period", b"period", "periods", b"periods"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "period", b"period", "periods", b"periods", "until_ns", b"until_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2882,6 +2892,7 @@ class Incident(_message.Message):
     SUBJECTS_FIELD_NUMBER: _builtins.int
     PARTS_FIELD_NUMBER: _builtins.int
     STEP_RESUMED_FIELD_NUMBER: _builtins.int
+    NODE_COSTS_FIELD_NUMBER: _builtins.int
     incident: _builtins.str
     """"demo-17.3": id of the job, and number."""
     onset_ns: _builtins.int
@@ -2928,6 +2939,10 @@ class Incident(_message.Message):
     def parts(self) -> _containers.RepeatedCompositeFieldContainer[Global___IncidentPart]:
         """The faults that were taken for one, the first ones, in the order in which they were learned."""
 
+    @_builtins.property
+    def node_costs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Category]:
+        """What it cost in time of nodes."""
+
     def __init__(
         self,
         *,
@@ -2949,10 +2964,11 @@ class Incident(_message.Message):
         subjects: _abc.Iterable[_builtins.str] | None = ...,
         parts: _abc.Iterable[Global___IncidentPart] | None = ...,
         step_resumed: _builtins.int | None = ...,
+        node_costs: _abc.Iterable[Global___Category] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_step_resumed", b"_step_resumed", "step_resumed", b"step_resumed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_resumed", b"_step_resumed", "cause", b"cause", "costs", b"costs", "deaths", b"deaths", "has_restored", b"has_restored", "incident", b"incident", "kind", b"kind", "left_behind", b"left_behind", "message", b"message", "node", b"node", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "parts", b"parts", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "step_resumed", b"step_resumed", "subjects", b"subjects", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_step_resumed", b"_step_resumed", "cause", b"cause", "costs", b"costs", "deaths", b"deaths", "has_restored", b"has_restored", "incident", b"incident", "kind", b"kind", "left_behind", b"left_behind", "message", b"message", "node", b"node", "node_costs", b"node_costs", "onset_ns", b"onset_ns", "over_ns", b"over_ns", "parts", b"parts", "plan", b"plan", "step_before", b"step_before", "step_restored", b"step_restored", "step_resumed", b"step_resumed", "subjects", b"subjects", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__step_resumed: _TypeAlias = _typing.Literal["step_resumed"]  # noqa: Y015
     _WhichOneofArgType__step_resumed: _TypeAlias = _typing.Literal["_step_resumed", b"_step_resumed"]  # noqa: Y015

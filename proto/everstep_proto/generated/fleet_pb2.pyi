@@ -151,6 +151,34 @@ PHASE_RESTORED: Phase.ValueType  # 3
 """All local processes have their state back (or start without one)."""
 Global___Phase: _TypeAlias = Phase  # noqa: Y015
 
+class _PauseKind:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PauseKindEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_PauseKind.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PAUSE_KIND_UNSPECIFIED: _PauseKind.ValueType  # 0
+    """Not said."""
+    PAUSE_KIND_EVALUATION: _PauseKind.ValueType  # 1
+    """An evaluation."""
+    PAUSE_KIND_SAVE: _PauseKind.ValueType  # 2
+    """A checkpoint of the script's own, which training waits for."""
+    PAUSE_KIND_OTHER: _PauseKind.ValueType  # 3
+    """Something else."""
+
+class PauseKind(_PauseKind, metaclass=_PauseKindEnumTypeWrapper):
+    """What a rank does between steps that is none."""
+
+PAUSE_KIND_UNSPECIFIED: PauseKind.ValueType  # 0
+"""Not said."""
+PAUSE_KIND_EVALUATION: PauseKind.ValueType  # 1
+"""An evaluation."""
+PAUSE_KIND_SAVE: PauseKind.ValueType  # 2
+"""A checkpoint of the script's own, which training waits for."""
+PAUSE_KIND_OTHER: PauseKind.ValueType  # 3
+"""Something else."""
+Global___PauseKind: _TypeAlias = PauseKind  # noqa: Y015
+
 class _InjectionState:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -1776,6 +1804,7 @@ class StepsCompleted(_message.Message):
     STALL_NS_FIELD_NUMBER: _builtins.int
     SNAPSHOTS_SKIPPED_FIELD_NUMBER: _builtins.int
     OF_JOB_FIELD_NUMBER: _builtins.int
+    PAUSES_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
     """Generation of the processes."""
     first_step: _builtins.int
@@ -1792,6 +1821,10 @@ class StepsCompleted(_message.Message):
     def stall_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Of each step, how long training stood still for the snapshot (largest of the local ranks)."""
 
+    @_builtins.property
+    def pauses(self) -> _containers.RepeatedCompositeFieldContainer[Global___StepPause]:
+        """What scripts declared to be no step; most steps have none."""
+
     def __init__(
         self,
         *,
@@ -1801,14 +1834,45 @@ class StepsCompleted(_message.Message):
         stall_ns: _abc.Iterable[_builtins.int] | None = ...,
         snapshots_skipped: _builtins.int = ...,
         of_job: _builtins.bool = ...,
+        pauses: _abc.Iterable[Global___StepPause] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_boot_ns", b"end_boot_ns", "first_step", b"first_step", "generation", b"generation", "of_job", b"of_job", "snapshots_skipped", b"snapshots_skipped", "stall_ns", b"stall_ns"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_boot_ns", b"end_boot_ns", "first_step", b"first_step", "generation", b"generation", "of_job", b"of_job", "pauses", b"pauses", "snapshots_skipped", b"snapshots_skipped", "stall_ns", b"stall_ns"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StepsCompleted: _TypeAlias = StepsCompleted  # noqa: Y015
+
+@_typing.final
+class StepPause(_message.Message):
+    """Time within a step in which ranks did what is no step, as their script declared."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STEP_FIELD_NUMBER: _builtins.int
+    KIND_FIELD_NUMBER: _builtins.int
+    LASTED_NS_FIELD_NUMBER: _builtins.int
+    step: _builtins.int
+    """Number of the step."""
+    kind: Global___PauseKind.ValueType
+    """What they did."""
+    lasted_ns: _builtins.int
+    """For how long (largest of the local ranks)."""
+    def __init__(
+        self,
+        *,
+        step: _builtins.int = ...,
+        kind: Global___PauseKind.ValueType = ...,
+        lasted_ns: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["kind", b"kind", "lasted_ns", b"lasted_ns", "step", b"step"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StepPause: _TypeAlias = StepPause  # noqa: Y015
 
 @_typing.final
 class CheckFinished(_message.Message):

@@ -246,3 +246,14 @@ def test_what_the_history_does_not_have_is_refused_with_what_it_has(store: Sqlit
         _asked(store, DAY, kind="rack-day")
     with pytest.raises(UnusableRequestError, match="ends before it begins, or begins after now"):
         _asked(store, DAY, kind="incident", since_ns=DAY + HOUR)
+
+
+def test_a_ledger_of_days_that_are_over_has_nothing_of_later_ones(store: SqliteJournal) -> None:
+    keep(store, *(hour("a-1", DAY + n * DAY_NS, (n + 1) * 10) for n in range(4)))
+    now_ns = DAY + 3 * DAY_NS + HOUR
+    question = LedgerQuestion("day", Periods("day", 2, now_ns, DAY + 3 * DAY_NS))
+    now = [Hour("a-1", DAY + 3 * DAY_NS, JobHour({"productive": 45}))]
+    told = ledger_from(store, question, CurrentHistory(now[:0], []))
+    assert [one.begin_ns for one in told.periods] == [DAY + DAY_NS, DAY + 2 * DAY_NS]
+    assert told.whole.node_ns == 20
+    assert told.periods[-1].end_ns == told.whole.end_ns == DAY + 3 * DAY_NS

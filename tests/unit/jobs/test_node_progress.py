@@ -4,8 +4,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from everstep_agent.jobs.job.progress import PhaseCount, ProgressCombiner, StepRun
-from everstep_common.rank_messages import Progress
-from everstep_common.reports import Phase
+from everstep_common.rank_messages import Paused, Progress
+from everstep_common.reports import PauseKind, Phase, StepPause
 
 
 def test_a_step_counts_when_the_slowest_rank_completed_it() -> None:
@@ -30,6 +30,40 @@ def test_a_report_that_got_lost_does_not_hold_up_the_later_ones() -> None:
     combiner.add(1, Progress(2, 21, 0))
     combiner.add(0, Progress(2, 20, 0))
     assert combiner.take_runs() == [StepRun(1, (10, 21), (0, 0))]
+
+
+def test_pauses_are_of_the_step_that_they_are_in_and_the_longest_of_all_ranks_counts() -> None:
+    combiner = ProgressCombiner(2)
+    for rank, lasted in ((0, 30), (1, 50)):
+        combiner.add_pause(rank, Paused("evaluation", 100))
+        combiner.add_pause(rank, Paused("checkpoint", 100 + lasted))
+        combiner.add_pause(rank, Paused("", 160))
+    for rank in (0, 1):
+        combiner.add(rank, Progress(7, 200, 0))
+        combiner.add(rank, Progress(8, 300, 0))
+    (run,) = combiner.take_runs()
+    assert run.pauses == (
+        StepPause(7, PauseKind.EVALUATION, 50),
+        StepPause(7, PauseKind.SAVE, 30),
+    )
+
+
+def test_a_pause_that_goes_on_is_of_both_steps() -> None:
+    combiner = ProgressCombiner(1)
+    combiner.add_pause(0, Paused("coffee", 100))
+    combiner.add(0, Progress(1, 120, 0))
+    combiner.add_pause(0, Paused("", 150))
+    combiner.add(0, Progress(2, 200, 0))
+    (run,) = combiner.take_runs()
+    assert run.pauses == (StepPause(1, PauseKind.OTHER, 20), StepPause(2, PauseKind.OTHER, 30))
+
+
+def test_a_pause_of_which_nobody_told_the_end_is_none() -> None:
+    combiner = ProgressCombiner(1)
+    combiner.add_pause(0, Paused("evaluation", 100))
+    combiner.end_pause(0)
+    combiner.add(0, Progress(1, 1000, 0))
+    assert combiner.take_runs() == [StepRun(1, (1000,), (0,))]
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 30)), max_size=120))

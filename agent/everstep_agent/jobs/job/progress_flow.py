@@ -6,7 +6,7 @@ from collections.abc import Callable
 from everstep_agent.jobs.job.context import Outlet
 from everstep_agent.jobs.job.progress import ProgressCombiner
 from everstep_agent.jobs.state.plan import NO_PLAN, Plan
-from everstep_common.rank_messages import Progress
+from everstep_common.rank_messages import Paused, Progress
 from everstep_common.reports import StepsCompleted
 from everstep_proto.reports import record_of
 
@@ -48,6 +48,14 @@ class ProgressFlow:
         self._combiner.add(rank, progress)
         self._send_soon()
 
+    def add_pause(self, rank: int, paused: Paused) -> None:
+        """A rank begins what is no step, or goes on with steps."""
+        self._combiner.add_pause(rank, paused)
+
+    def end_pause(self, rank: int) -> None:
+        """A rank tells no more when its pause ends."""
+        self._combiner.end_pause(rank)
+
     def add_seen_step(self, progress: Progress) -> None:
         """The output of some rank says that the job has completed a step."""
         self._of_job = True
@@ -82,6 +90,7 @@ class ProgressFlow:
                 # A step is missing in the vault when any rank did not save it.
                 snapshots_skipped=max(self._unsaved.values(), default=0),
                 of_job=self._of_job,
+                pauses=run.pauses,
             )
             self._outlet.record(record_of(report, self._plan.job_id or self._plan.job))
             if not self._first_step_told:

@@ -64,6 +64,8 @@ class TrainerSession:
             self._transfer.end()
             self._slots.end()
             job.standing.end_pause(rank)
+            if not self._slots.refusal():
+                job.progress.end_pause(rank)
 
     async def _serve_next(self) -> None:
         """Serve one message, which may be long, and keep nothing of it."""
@@ -79,8 +81,7 @@ class TrainerSession:
             case rank_messages.Progress():
                 self._progress(message)
             case rank_messages.Paused():
-                if not self._slots.refusal():
-                    self._job.standing.add_pause(self._owner.rank, message.name)
+                self._pause(message)
             case rank_messages.Await():
                 self._answers.resume()
             case rank_messages.Ready():
@@ -180,6 +181,14 @@ class TrainerSession:
         job.context.outlet.record(record_of(report, job.facts.reported_as))
         if isinstance(report, RollbackAsked):
             job.record.mark_spoiled(owner.generation)
+
+    def _pause(self, message: rank_messages.Paused) -> None:
+        job, rank = self._job, self._owner.rank
+        if self._slots.refusal():
+            return
+        at_boot_ns = min(message.at_boot_ns, job.context.boot_ns())
+        job.progress.add_pause(rank, replace(message, at_boot_ns=at_boot_ns))
+        job.standing.add_pause(rank, message.name)
 
     def _progress(self, message: rank_messages.Progress) -> None:
         job = self._job

@@ -89,16 +89,28 @@ class DatedIncident:
 
 @dataclass(frozen=True, slots=True)
 class Periods:
-    """Periods of a kind, the last of which is going on; times are nanoseconds."""
+    """Periods of a kind, the last of which is going on or is asked for; times are nanoseconds."""
 
     kind: str
     count: int
     now_ns: int
+    # The last one ends before this; 0: now.
+    until_ns: int = 0
+
+    @property
+    def end_ns(self) -> int:
+        """Return before when what counts began."""
+        return min(self.until_ns or self.now_ns + 1, self.now_ns + 1)
+
+    @property
+    def over_ns(self) -> int:
+        """Return when the last one is over, or now."""
+        return min(self.end_ns, self.now_ns)
 
     @property
     def first_ns(self) -> int:
         """Return when the first one began."""
-        begin = self.begin(self.now_ns)
+        begin = self.begin(self.end_ns - 1)
         for _ in range(self.count - 1):
             begin = self.begin(begin - 1)
         return begin
@@ -110,7 +122,7 @@ class Periods:
 
     def end(self, begin_ns: int) -> int:
         """Return when the period is over that began at a time, or now."""
-        return min(self.now_ns, self.begin(begin_ns + _DAYS_MAX[self.kind] * DAY_NS))
+        return min(self.over_ns, self.begin(begin_ns + _DAYS_MAX[self.kind] * DAY_NS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,10 +157,10 @@ def question_of(
             f"there is no row of {request.periods} periods ago: ask for the last 1 to "
             f"{_PERIODS_MAX}"
         )
-    count = request.periods or _PERIODS_DEFAULT
-    return LedgerQuestion(
-        by, Periods(by if by in _BEGINS else "day", count, now_ns), request.job, price
-    )
+    if request.until_ns < 0:
+        raise UnusableRequestError("no period ends before 1970: leave until_ns out for now")
+    kind, count = by if by in _BEGINS else "day", request.periods or _PERIODS_DEFAULT
+    return LedgerQuestion(by, Periods(kind, count, now_ns, request.until_ns), request.job, price)
 
 
 @dataclass(slots=True)
@@ -250,7 +262,7 @@ def _ledger(
 ) -> admin_pb2.FleetLedger:
     return admin_pb2.FleetLedger(
         periods=list(_rows(asked, sums)),
-        whole=_row(asked, whole, "", (asked.periods.first_ns, asked.periods.now_ns)),
+        whole=_row(asked, whole, "", (asked.periods.first_ns, asked.periods.over_ns)),
         definitions=definitions,
         by=asked.by,
         price_per_device_hour=asked.price,
@@ -265,7 +277,7 @@ def _rows(
         for (begin_ns, key), told in sorted(sums.items()):
             yield _row(asked, told, key, (begin_ns, asked.periods.end(begin_ns)))
         return
-    span = (asked.periods.first_ns, asked.periods.now_ns)
+    span = (asked.periods.first_ns, asked.periods.over_ns)
     for (_, key), told in sorted(sums.items(), key=lambda one: (-one[1].device_ns, one[0])):
         yield _row(asked, told, key, span)
 

@@ -55,19 +55,22 @@ class CurrentHistory:
 
 def current_history(state: State, asked: LedgerQuestion) -> CurrentHistory:
     """Return what the state tells of a question."""
-    now_ns, first_ns = asked.periods.now_ns, asked.periods.first_ns
+    now_ns, first_ns, end_ns = (
+        asked.periods.now_ns, asked.periods.first_ns, asked.periods.end_ns
+    )  # fmt: skip
     if not asked.is_of_incidents:
         told = (
             Hour(job_id, mark.begin_ns, content)
             for job_id, job in state.jobs.items()
             for mark, content in job_hours(state, job, now_ns)
+            if mark.begin_ns < end_ns
         )
         return CurrentHistory(list(told), [])
     incidents = (
         DatedIncident(one.id, one.onset_ns, incident_told(state, job, one, now_ns))
         for job in state.jobs.values()
         for one in incidents_of_job(state, job)
-        if one.onset_ns >= first_ns
+        if first_ns <= one.onset_ns < end_ns
     )
     return CurrentHistory([], list(incidents))
 
@@ -76,9 +79,11 @@ def ledger_from(
     history: JournalReader, asked: LedgerQuestion, current: CurrentHistory
 ) -> admin_pb2.FleetLedger:
     """Return the ledger of a question. Raises UnknownNameError for a job that nobody knows."""
-    now_ns, first_ns = asked.periods.now_ns, asked.periods.first_ns
+    first_ns = asked.periods.first_ns
     kind = HistoryKind.INCIDENT if asked.is_of_incidents else HistoryKind.JOB_HOUR
-    span = HistoryRange(kind, first_ns, now_ns + 1, last_of_days=kind is HistoryKind.JOB_HOUR)
+    span = HistoryRange(
+        kind, first_ns, asked.periods.end_ns, last_of_days=kind is HistoryKind.JOB_HOUR
+    )
     if asked.is_of_incidents:
         told = ledger_of_incidents(asked, _incidents(history, span, current))
     else:

@@ -95,6 +95,7 @@ def _steps(report: StepsCompleted, job: str, stamp: Stamp, context: RecordContex
         snapshots_skipped=report.snapshots_skipped,
         origin=context.origin,
         of_job=report.of_job,
+        pauses=report.pauses,
     )
 
 

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from enum import Enum, StrEnum, unique
 from types import MappingProxyType
 
+from everstep_common.reports import PauseKind
+
 
 class Group(Enum):
     """Group of ledger categories; ETTR is defined over these."""
@@ -27,6 +29,8 @@ class Group(Enum):
     PLANNED = "planned"
     # What a fault costs, from its onset to the first step after it.
     INCIDENT = "incident"
+    # Of devices alone: no second of a job's wall clock is in it.
+    ABSENT = "absent"
 
 
 @unique
@@ -58,6 +62,9 @@ class Category(StrEnum):
     SLOW_STAGE = "slow.stage", Group.SLOW, "excess of committed steps: a role has more to compute"
     SLOW_PAUSES = "slow.pauses", Group.SLOW, "excess of single steps: storage, loaders, collection"
     STALL = "ckpt.stall.memory", Group.OVERHEAD, "training stood still for a snapshot"
+    PERSIST = "ckpt.stall.persist", Group.OVERHEAD, "training waited for a save to storage"
+    EVAL = "eval", Group.OVERHEAD, "evaluation, as the script says"
+    USER_PAUSE = "user_pause", Group.OVERHEAD, "another pause that the script has declared"
     GAP = "gap", Group.OVERHEAD, "after the last step, until the ranks had ended"
     UNKNOWN = "unknown", Group.UNKNOWN, "the controller was away, and nobody tells what was then"
     IN_FLIGHT = "inflight", Group.OVERHEAD, "the step that is being made now"
@@ -65,6 +72,7 @@ class Category(StrEnum):
     DETECT = "inc.detect", Group.INCIDENT, "fault began, nobody knew yet"
     DIAGNOSE = "inc.diagnose", Group.INCIDENT, "known, not decided yet"
     DRAIN = "inc.drain", Group.INCIDENT, "decided, old processes still ending"
+    SAVE = "inc.save", Group.INCIDENT, "ranks gone, the last step still on its way to storage"
     CAPACITY = "inc.capacity", Group.INCIDENT, "no node was free"
     BACKOFF = "inc.backoff", Group.INCIDENT, "what ranks died of is outside: until the next attempt"
     SCHEDULE = "inc.schedule", Group.INCIDENT, "nodes free, not all bound yet"
@@ -75,6 +83,7 @@ class Category(StrEnum):
     LOST_IN_FLIGHT = "lost.inflight", Group.INCIDENT, "the step that the fault cut off"
     LOST_RECOMPUTE = "lost.recompute", Group.INCIDENT, "steps that had to be done again"
     LOST_CORRUPT = "lost.corrupt", Group.INCIDENT, "steps taken back, for ranks called them bad"
+    DEGRADED = "degraded", Group.ABSENT, "devices that the job may have, and did without"
 
 
 # Causes of incidents that somebody or the controller wants of a healthy job, and where the time of
@@ -95,7 +104,15 @@ CAUSES: Mapping[tuple[Category, str], Category] = MappingProxyType(
         (Category.LOST_RECOMPUTE, "rollback"): Category.LOST_CORRUPT,
     }
 )
-# What the stages of a recovery are in the first start of a job.
+# Where the time of a pause goes that a script declares within a step.
+PAUSES: Mapping[PauseKind, Category] = MappingProxyType(
+    {
+        PauseKind.EVALUATION: Category.EVAL,
+        PauseKind.SAVE: Category.PERSIST,
+        PauseKind.OTHER: Category.USER_PAUSE,
+    }
+)
+# What the stages of a recovery are in the first start of a job, and of one that has ended well.
 _FIRST_START: Mapping[Category, Category] = MappingProxyType(
     {
         Category.CAPACITY: Category.INIT_QUEUE,
@@ -104,6 +121,7 @@ _FIRST_START: Mapping[Category, Category] = MappingProxyType(
         Category.INIT: Category.INIT_PROC,
         Category.RESTORE: Category.INIT_RESTORE,
         Category.WARMUP: Category.INIT_WARMUP,
+        Category.SAVE: Category.PERSIST,
     }
 )
 
@@ -117,6 +135,8 @@ def category_of(stage: Category, cause: str | None) -> Category:
     'inc.restore'
     >>> category_of(Category.RESTORE, "operator").value
     'planned'
+    >>> category_of(Category.SAVE, None).value
+    'ckpt.stall.persist'
     >>> category_of(Category.LOST_RECOMPUTE, "rollback").value
     'lost.corrupt'
     """

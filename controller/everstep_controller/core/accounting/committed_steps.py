@@ -4,7 +4,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate, chain, groupby
+from itertools import accumulate, chain, groupby, repeat
 from operator import sub
 from types import MappingProxyType
 from typing import Self, overload
@@ -18,13 +18,15 @@ _CATEGORIES = tuple(Category)
 _PLACES: Mapping[Category, int] = MappingProxyType(
     {category: place for place, category in enumerate(_CATEGORIES)}
 )
+_Pauses = tuple[tuple[Category, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CommittedStep:
     """A step that counts, as long as no rollback takes it back.
 
-    From its start to its end it was productive, then in excess of that, then at a stand.
+    From its start to its end it was productive, then in excess of that, then at a stand for its
+    snapshot, and then it did what is no step.
     """
 
     step: int
@@ -33,11 +35,19 @@ class CommittedStep:
     productive_ns: int
     excess_category: Category
     stall_ns: int
+    # Evaluations, saves and other pauses within it.
+    pauses: tuple[tuple[Category, int], ...] = ()
+
+    @property
+    def work_ns(self) -> int:
+        """Return how long it took, without what is no step."""
+        paused_ns = sum(ns for _, ns in self.pauses) if self.pauses else 0
+        return self.end_ns - self.start_ns - self.stall_ns - paused_ns
 
     @property
     def excess_ns(self) -> int:
         """Return what it took beyond its reference time."""
-        return self.end_ns - self.start_ns - self.productive_ns - self.stall_ns
+        return self.work_ns - self.productive_ns
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,8 @@ class StepColumns:
     stall_ns: list[int]
     # Categories of the excess, each with the number of steps in a row that it is of.
     excess_category: list[tuple[Category, int]]
+    # Pauses within a step, of those that had some.
+    pauses: list[tuple[int, Category, int]] = field(default_factory=list)
 
 
 class CommittedSteps(Sequence[CommittedStep]):
@@ -60,12 +72,14 @@ class CommittedSteps(Sequence[CommittedStep]):
     Only the ledger adds steps and takes them back.
     """
 
-    __slots__ = ("_columns", "_excess")
+    __slots__ = ("_columns", "_excess", "_pauses")
 
     def __init__(self, steps: Iterable[CommittedStep] = ()) -> None:
         # Step, start, end, productive and stalled time; and the places of the categories.
         self._columns = tuple(array("q") for _ in range(5))
         self._excess = array("B")
+        # By number, of the few steps that have some.
+        self._pauses: dict[int, _Pauses] = {}
         for step in steps:
             self.append(step)
 
@@ -75,9 +89,13 @@ class CommittedSteps(Sequence[CommittedStep]):
         for column, value in zip(self._columns, values, strict=True):
             column.append(value)
         self._excess.append(_PLACES[step.excess_category])
+        if step.pauses:
+            self._pauses[step.step] = step.pauses
         if len(self._excess) > STEPS_KEPT:
             for column in (*self._columns, self._excess):
                 del column[:-STEPS_KEPT]
+            while self._pauses and next(iter(self._pauses)) < self._columns[0][0]:
+                del self._pauses[next(iter(self._pauses))]
 
     def take_after(self, last_good: int) -> list[CommittedStep]:
         """Take back all steps after one, and return them."""
@@ -85,6 +103,8 @@ class CommittedSteps(Sequence[CommittedStep]):
         taken = self[at:]
         for column in (*self._columns, self._excess):
             del column[at:]
+        for number in [one for one in reversed(self._pauses) if one > last_good]:
+            del self._pauses[number]
         return taken
 
     def replace_newest(self, steps: Sequence[CommittedStep]) -> None:
@@ -107,20 +127,27 @@ class CommittedSteps(Sequence[CommittedStep]):
     def columns(self) -> StepColumns:
         """Return what is written down of them."""
         steps, starts, ends, productive, stalls = self._columns
-        lasted = map(sub, ends, starts)
+        excess = [one.excess_ns for one in self] if self._pauses else _excess(self._columns)
         return StepColumns(
             list(steps),
             list(map(sub, starts, chain((0,), ends))),
             list(productive),
-            list(map(sub, map(sub, lasted, productive), stalls)),
+            excess,
             list(stalls),
             [(_CATEGORIES[place], len(list(some))) for place, some in groupby(self._excess)],
+            [(step, *one) for step, pauses in self._pauses.items() for one in pauses],
         )
 
     @classmethod
     def of(cls, columns: StepColumns) -> Self:
         """Return steps that were written down. Raises ValueError for columns of several lengths."""
-        parts = zip(columns.productive_ns, columns.excess_ns, columns.stall_ns, strict=True)
+        pauses: dict[int, _Pauses] = {}
+        for step, category, ns in columns.pauses:
+            pauses[step] = (*pauses.get(step, ()), (category, ns))
+        paused_ns = [sum(ns for _, ns in pauses.get(step, ())) for step in columns.step]
+        parts = zip(
+            columns.productive_ns, columns.excess_ns, columns.stall_ns, paused_ns, strict=True
+        )
         edges = chain.from_iterable(zip(columns.pause_ns, map(sum, parts), strict=True))
         times = list(accumulate(edges))
         excess = [_PLACES[name] for name, count in columns.excess_category for _ in range(count)]
@@ -134,6 +161,7 @@ class CommittedSteps(Sequence[CommittedStep]):
             )
         )  # fmt: skip
         found._excess = array("B", excess)
+        found._pauses = pauses
         return found
 
     def __len__(self) -> int:
@@ -148,17 +176,22 @@ class CommittedSteps(Sequence[CommittedStep]):
     def __getitem__(self, place: int | slice) -> CommittedStep | list[CommittedStep]:
         if isinstance(place, slice):
             columns = [column[place] for column in self._columns]
-            return list(map(_step, *columns, self._excess[place]))
+            return list(map(_step, *columns, self._excess[place], self._paused(columns[0])))
         step, start_ns, end_ns, productive_ns, stall_ns = (one[place] for one in self._columns)
-        return _step(step, start_ns, end_ns, productive_ns, stall_ns, self._excess[place])
+        excess, pauses = self._excess[place], self._pauses.get(step, ())
+        return _step(step, start_ns, end_ns, productive_ns, stall_ns, excess, pauses)
 
     def __iter__(self) -> Iterator[CommittedStep]:
-        return map(_step, *self._columns, self._excess)
+        return map(_step, *self._columns, self._excess, self._paused(self._columns[0]))
+
+    def _paused(self, steps: Iterable[int]) -> Iterator["_Pauses"]:
+        return (self._pauses.get(step, ()) for step in steps) if self._pauses else repeat(())
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, CommittedSteps):
             return NotImplemented
-        return (self._columns, self._excess) == (other._columns, other._excess)
+        mine, others = (*self._columns, self._excess), (*other._columns, other._excess)
+        return mine == others and self._pauses == other._pauses
 
     __hash__ = None  # type: ignore[assignment]  # it changes
 
@@ -166,10 +199,23 @@ class CommittedSteps(Sequence[CommittedStep]):
         return f"CommittedSteps({list(self)!r})"
 
 
+def _excess(columns: Sequence["array[int]"]) -> list[int]:
+    """Return what steps without a pause took beyond their reference time."""
+    _, starts, ends, productive, stalls = columns
+    return list(map(sub, map(sub, map(sub, ends, starts), productive), stalls))
+
+
 def _step(
-    step: int, start_ns: int, end_ns: int, productive_ns: int, stall_ns: int, excess: int
+    step: int,
+    start_ns: int,
+    end_ns: int,
+    productive_ns: int,
+    stall_ns: int,
+    excess: int,
+    pauses: _Pauses,
 ) -> CommittedStep:
-    return CommittedStep(step, start_ns, end_ns, productive_ns, _CATEGORIES[excess], stall_ns)
+    category = _CATEGORIES[excess]
+    return CommittedStep(step, start_ns, end_ns, productive_ns, category, stall_ns, pauses)
 
 
 # --- those before these --------------------------------------------------------------------------
@@ -220,6 +266,7 @@ def spent_by(step: CommittedStep) -> Iterator[tuple[Category, int]]:
     yield Category.PRODUCTIVE, step.productive_ns
     yield step.excess_category, step.excess_ns
     yield Category.STALL, step.stall_ns
+    yield from step.pauses
 
 
 def take_blocks_after(blocks: list[StepBlock], last_good: int) -> Iterator[StepBlock]:

@@ -8,6 +8,7 @@ are in categories.py. The sentences of ``DEFINITIONS`` go out with the numbers.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median_low
+from types import MappingProxyType
 
 from everstep_controller.core.accounting.categories import (
     PLANNED_WORK,
@@ -37,6 +38,8 @@ REFERENCE_STEPS_MIN = 5
 
 # Steps after a restart whose excess is warm-up, not slowness.
 WARMUP_STEPS = 3
+
+_NO_PAUSE: Mapping[Category, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +111,7 @@ class Ledger(Timeline):
 
     def _put_down(self, record: CommittedStep) -> CommittedStep:
         """Return a step whose time is measured again, by what it is put down to now."""
-        before, work_ns = record.excess_category, _work_ns(record)
+        before, work_ns = record.excess_category, record.work_ns
         whole = self.slow.category is Category.SLOW_NODE
         if before.group is not Group.SLOW or not (whole or before is Category.SLOW):
             return record  # it warmed up; or it is put down to something already
@@ -124,10 +127,13 @@ class Ledger(Timeline):
             self._restate(Category.PRODUCTIVE, right, record.start_ns + record.productive_ns)
         return replace(record, productive_ns=productive_ns, excess_category=category)
 
-    def commit_step(self, step: int, end_ns: int, stall_ns: int) -> None:
+    def commit_step(
+        self, step: int, end_ns: int, stall_ns: int, pauses: Mapping[Category, int] = _NO_PAUSE
+    ) -> None:
         """Count a step that ended at ``end_ns`` after standing still for its snapshot.
 
-        One that was counted before was made again, and so will be those after it: they are lost.
+        ``pauses`` is what its ranks declared to be no step: nanoseconds by category. A step that
+        was counted before was made again, and so will be those after it: they are lost.
         """
         if self.steps and step <= self.steps[-1].step:
             self.roll_back(step - 1)
@@ -142,11 +148,12 @@ class Ledger(Timeline):
             end_ns = min(end_ns, self.segments[index + 1].start_ns)
         end_ns = max(end_ns, start_ns)
         stall_ns = min(stall_ns, end_ns - start_ns)
-        work_ns = end_ns - start_ns - stall_ns
+        paused = tuple(_fitting(pauses, end_ns - start_ns - stall_ns)) if pauses else ()
+        work_ns = end_ns - start_ns - stall_ns - sum(ns for _, ns in paused)
         if self._is_second(start_ns):
             index += self._date_first(work_ns)
         productive_ns, excess = self._split(work_ns)
-        record = CommittedStep(step, start_ns, end_ns, productive_ns, excess, stall_ns)
+        record = CommittedStep(step, start_ns, end_ns, productive_ns, excess, stall_ns, paused)
         self._replace_start(index, record, "" if excess.group is Group.SLOW else incident)
         newest_before = self._newest_step()
         if len(self.steps) == STEPS_KEPT:
@@ -237,10 +244,14 @@ class Ledger(Timeline):
         """Close the timeline."""
         if self.ended_ns is None:
             self.ended_ns = max(at_ns, self.segments[-1].start_ns)
-            if self.segments[-1].category == Category.IN_FLIGHT:
-                # No step began after the last one: the processes were closing down.
-                self.segments[-1].category = Category.GAP
-                self._forget_untold(self.segments[-1].start_ns, self.ended_ns)
+            # No step began after the last one: the processes were closing down, and after that its
+            # last state may have been on its way to storage.
+            index = self._in_flight_index()
+            if index is not None and self.segments[index].category is Category.IN_FLIGHT:
+                closing, followers = self.segments[index], self.segments[index + 1 :]
+                closing.category = Category.GAP
+                until_ns = followers[0].start_ns if followers else self.ended_ns
+                self._forget_untold(closing.start_ns, until_ns)
 
     def _forget_untold(self, begun_ns: int, until_ns: int) -> None:
         """Take of a step that never ended what was longer than one, while nobody was there."""
@@ -289,7 +300,7 @@ class Ledger(Timeline):
         """
         guess, self.guess = self.guess, None
         first, length = self.steps[-1], len(self.segments)
-        begun_ns = first.end_ns - first.stall_ns - usual_ns
+        begun_ns = first.start_ns + first.work_ns - usual_ns
         if guess is None or begun_ns <= first.start_ns:
             return 0
         before = Segment(first.start_ns, guess.category, guess.incident, self.nodes)
@@ -330,6 +341,7 @@ class Ledger(Timeline):
             (Category.PRODUCTIVE, "", record.productive_ns),
             (record.excess_category, incident, record.excess_ns),
             (Category.STALL, "", record.stall_ns),
+            *((category, "", paused_ns) for category, paused_ns in record.pauses),
         ]
         cursor, cut = record.start_ns, []
         for category, owner, length in pieces:
@@ -352,8 +364,12 @@ class Ledger(Timeline):
                 self._move((category, owner), (into, self.incident), moved)
 
 
-def _work_ns(step: CommittedStep) -> int:
-    return step.productive_ns + step.excess_ns
+def _fitting(pauses: Mapping[Category, int], most_ns: int) -> Iterator[tuple[Category, int]]:
+    """Yield pauses, no more of them than there is time."""
+    for category, told_ns in sorted(pauses.items()):
+        if paused_ns := min(told_ns, most_ns):
+            most_ns -= paused_ns
+            yield category, paused_ns
 
 
 def _runs(steps: Iterable[CommittedStep]) -> Iterator[tuple[int, int]]:
@@ -372,7 +388,7 @@ def _runs(steps: Iterable[CommittedStep]) -> Iterator[tuple[int, int]]:
 # The ratio that budgets of failures are told for: what Baidu states of Baige 4.0.
 TARGET = 0.995
 # What costs time of a job that no failure befalls.
-_STEADY = (Category.STALL,)
+_STEADY = (Category.STALL, Category.PERSIST)
 
 DEFINITIONS = (
     "ETTR_time = (productive + slow.*) / wall: the share of time in which steps were made that "
@@ -380,8 +396,10 @@ DEFINITIONS = (
     "ETTR_work = productive / wall: what a step took beyond its reference time is a loss as well.",
     "ETTR_devices = (productive + slow.*) in device-seconds / those of all nodes that it may have.",
     "A failure is an incident that nobody planned: restarts and drains that an operator or its "
-    "user ordered, and growth, are none. To hold 99.5 %, each may cost (wall x 0.5 % - snapshot "
-    "stalls) / failures.",
+    "user ordered, and growth, are none. To hold 99.5 %, each may cost (wall x 0.5 % - "
+    "ckpt.stall.*) / failures.",
+    "Evaluation, pauses and planned work count as time in which nothing was trained: whoever wants "
+    "them left out takes eval, user_pause and planned off the wall clock.",
 )
 
 
@@ -432,17 +450,24 @@ def ettr_work(totals: Mapping[Category, int], wall_ns: int) -> float:
     return _share(totals, wall_ns, (Group.PRODUCTIVE,))
 
 
-def ettr_devices(ledger: Ledger, nodes_max: int, now_ns: int) -> tuple[float, int]:
-    """Return (productive + slow.*) / wall in nanoseconds of nodes, and those it did without.
+def device_totals(
+    ledger: Ledger, nodes_max: int, devices_per_node: int, now_ns: int
+) -> dict[Category, int]:
+    """Return nanoseconds of devices by category, with those of which it had none: degraded.
 
-    The wall is that of as many nodes as the job may have, or has had, all the time: a job that goes
-    on with 3 of 4 nodes is productive for three quarters. 0 before any time has passed.
+    They sum to the wall clock of the devices of as many nodes as the job may have, or has had, all
+    the time: a job that goes on with 3 of 4 nodes is productive for three quarters.
     """
     node_ns = ledger.node_totals(now_ns)
-    held_ns = sum(node_ns.values())
-    wanted_ns = max(ledger.wall_ns(now_ns) * nodes_max, held_ns)
-    made_ns = sum(ns for one, ns in node_ns.items() if one.group in (Group.PRODUCTIVE, Group.SLOW))
-    return made_ns / wanted_ns if wanted_ns else 0.0, wanted_ns - held_ns
+    absent_ns = ledger.wall_ns(now_ns) * nodes_max - sum(node_ns.values())
+    if absent_ns > 0:
+        node_ns[Category.DEGRADED] = absent_ns
+    return {category: ns * devices_per_node for category, ns in node_ns.items()}
+
+
+def ettr_devices(totals: Mapping[Category, int]) -> float:
+    """Return (productive + slow.*) / all of a job's totals by devices; 0 before any time."""
+    return _share(totals, sum(totals.values()), (Group.PRODUCTIVE, Group.SLOW))
 
 
 def failure_count(causes: Iterable[str]) -> int:

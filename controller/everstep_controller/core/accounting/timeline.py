@@ -147,6 +147,15 @@ class Timeline:
         if end_ns % HOUR_NS and totals:
             yield HourMark(end_ns, self.nodes, _told(totals), _told(node_ns))
 
+    def hourly_totals(self, now_ns: int) -> Iterator[dict[Category, int]]:
+        """Yield where the time of each of the newest whole hours went, oldest first."""
+        before: Mapping[Category, int] = {}
+        until_ns = self.started_ns
+        for mark in self.hours(now_ns):
+            if mark.until_ns - until_ns == HOUR_NS:
+                yield {one: ns - before.get(one, 0) for one, ns in mark.totals.items()}
+            before, until_ns = mark.totals, mark.until_ns
+
     @property
     def folded_through_ns(self) -> int:
         """Return the end of the newest hour that does not change any more; 0 for none."""

@@ -5,7 +5,7 @@ its definition, which goes out beside the number, and the formula over a ledger'
 shares between 0 and 1 of the time that their definition divides by.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from everstep_controller.core.accounting.categories import Category, Group
@@ -24,6 +24,8 @@ class Measured:
     totals: Totals
     of_program: Totals
     unsaved_ns: int = 0
+    # The same of each of the newest whole hours of the clock, oldest first.
+    hours: Sequence[Totals] = ()
 
     @property
     def wall_ns(self) -> int:
@@ -59,7 +61,8 @@ def _work(measured: Measured) -> float:
 
 
 def _baidu(measured: Measured) -> float:
-    lost = _of(measured.totals, Group.INCIDENT) + measured.totals.get(Category.STALL, 0)
+    stalls = sum(measured.totals.get(one, 0) for one in (Category.STALL, Category.PERSIST))
+    lost = _of(measured.totals, Group.INCIDENT) + stalls
     return 1 - _share(lost, measured.wall_ns) if measured.wall_ns else 0.0
 
 
@@ -70,8 +73,20 @@ def _meta(measured: Measured) -> float:
 
 
 def _byterobust(measured: Measured) -> float:
-    lost = _of(measured.totals, Group.INCIDENT)
-    return 1 - _share(lost, measured.wall_ns) if measured.wall_ns else 0.0
+    return _undisturbed(measured.totals)
+
+
+def _newest_hour(measured: Measured) -> float:
+    return _undisturbed(measured.hours[-1] if measured.hours else measured.totals)
+
+
+def _worst_hour(measured: Measured) -> float:
+    return min(map(_undisturbed, measured.hours or [measured.totals]))
+
+
+def _undisturbed(totals: Totals) -> float:
+    whole_ns = sum(totals.values())
+    return 1 - _share(_of(totals, Group.INCIDENT), whole_ns) if whole_ns else 0.0
 
 
 def _durable(measured: Measured) -> float:
@@ -122,9 +137,21 @@ VARIANTS: tuple[Variant, ...] = (
     Variant(
         "ByteRobust",
         "1 - (detection + localization + failover, with recomputed steps) / wall, over the whole "
-        "run; the hourly one is the same over a sliding hour.",
+        "run.",
         "ByteRobust: cumulative ETTR",
         _byterobust,
+    ),
+    Variant(
+        "ByteRobust hourly",
+        "the same of the newest hour of the clock that is over, or of the run while there is none.",
+        "ByteRobust: sliding-window ETTR, over an hour",
+        _newest_hour,
+    ),
+    Variant(
+        "ByteRobust worst hour",
+        "the same of the worst hour of the newest day.",
+        "ByteRobust: sliding-window ETTR, over an hour",
+        _worst_hour,
     ),
     Variant(
         "Google goodput",

@@ -10,6 +10,7 @@ from everstep_common.reports import (
     JobOnNode,
     RankExited,
     Report,
+    StepPause,
     StepsCompleted,
     TcpAnswer,
 )
@@ -140,6 +141,8 @@ class JobProgressed:
     # Newest step that is recoverable without any one node, when the row was made.
     recoverable_step: int | None = None
     snapshots_skipped: int = 0
+    # What ranks declared to be no step, of steps that had some.
+    pauses: tuple[StepPause, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

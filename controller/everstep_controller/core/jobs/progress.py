@@ -14,9 +14,9 @@ from types import MappingProxyType
 
 from everstep_common import reports
 from everstep_common.hangs.reports.verdict import HangClass
-from everstep_common.reports import GenerationFinished, Phase, PhaseReached
+from everstep_common.reports import GenerationFinished, Phase, PhaseReached, StepPause
 from everstep_controller.core import events
-from everstep_controller.core.accounting.categories import Category
+from everstep_controller.core.accounting.categories import PAUSES, Category
 from everstep_controller.core.accounting.ledger import REFERENCE_STEPS, Ledger
 from everstep_controller.core.actions import About, Topic
 from everstep_controller.core.events import (
@@ -39,7 +39,7 @@ from everstep_controller.core.jobs import (
     withdrawal,
 )
 from everstep_controller.core.jobs.lifecycle import ACTIVE, BEGINNING, STEPPING, JobEvent
-from everstep_controller.core.model.job import Cause, JobFault, JobRecord, JobState
+from everstep_controller.core.model.job import Cause, JobFault, JobIncident, JobRecord, JobState
 from everstep_controller.core.model.state import note_node
 from everstep_controller.core.nodes import unanswered_orders
 from everstep_controller.core.registry import Handlers, Timers, job_timers
@@ -141,8 +141,15 @@ def _count_steps(turn: Turn, job: JobRecord, event: JobProgressed) -> None:
         job.ledger.begin_steps(begun_ns, warmup=True, guessed=guessed)
     had_state, recoverable = restore_point.has_state(job), job.lineage.recoverable_step
     _learn_resumption(turn, job, event)
+    pauses = _pauses(event.pauses)
     for offset, (end_ns, stall_ns) in enumerate(zip(event.end_ns, event.stall_ns, strict=True)):
-        _count_step(turn, job, event.first_step + offset, end_ns, stall_ns)
+        number = event.first_step + offset
+        if _is_counted(job, number):
+            continue
+        incident = open_incident(turn.state, job)
+        job.ledger.commit_step(number, end_ns, stall_ns, pauses.get(number, _NO_PAUSE))
+        job.snapshot_costs.record(job.cadence, number, stall_ns)
+        _note_step(job, incident, number, end_ns)
     if event.recoverable_step is not None:
         job.lineage.recoverable_step = event.recoverable_step
     unsaved.watch(turn, job, recoverable)
@@ -170,12 +177,23 @@ def _learn_resumption(turn: Turn, job: JobRecord, event: JobProgressed) -> None:
         incident.step_resumed = event.first_step
 
 
-def _count_step(turn: Turn, job: JobRecord, number: int, end_ns: int, stall_ns: int) -> None:
-    if job.lineage.last_step is not None and number <= job.lineage.last_step:
-        return
-    incident = open_incident(turn.state, job)
-    job.ledger.commit_step(number, end_ns, stall_ns)
-    job.snapshot_costs.record(job.cadence, number, stall_ns)
+_NO_PAUSE: Mapping[Category, int] = MappingProxyType({})
+
+
+def _pauses(told: Sequence[StepPause]) -> Mapping[int, Mapping[Category, int]]:
+    """Return, by step, what its ranks declared to be none, in nanoseconds by category."""
+    found: dict[int, dict[Category, int]] = {}
+    for one in told:
+        found.setdefault(one.step, {})[PAUSES[one.kind]] = one.lasted_ns
+    return found
+
+
+def _is_counted(job: JobRecord, number: int) -> bool:
+    return job.lineage.last_step is not None and number <= job.lineage.last_step
+
+
+def _note_step(job: JobRecord, incident: JobIncident | None, number: int, end_ns: int) -> None:
+    """Remember the newest step, and that it is new after an incident."""
     job.lineage.last_step = number
     is_new = incident is None or incident.step_before is None or number > incident.step_before
     if not is_new:
@@ -352,7 +370,7 @@ def _usual_ns(ledger: Ledger, end_ns: Sequence[int]) -> int | None:
         return end_ns[1] - end_ns[0]
     if ledger.reference_ns:
         return median_low(ledger.reference_ns)
-    works = [one.end_ns - one.start_ns - one.stall_ns for one in ledger.steps[-REFERENCE_STEPS:]]
+    works = [one.work_ns for one in ledger.steps[-REFERENCE_STEPS:]]
     return median_low(works) if works else None
 
 

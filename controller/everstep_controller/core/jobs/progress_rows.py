@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
 
+from everstep_common.reports import PauseKind, StepPause
 from everstep_controller.core.events import JobProgressed
 from everstep_controller.core.model.job import JobState
 from everstep_controller.core.model.node import Origin
@@ -66,6 +67,8 @@ class ReportedSteps:
     origin: Origin
     # Seen in the output of one rank, which speaks for the ranks of all nodes.
     of_job: bool = False
+    # What its ranks declared to be no step.
+    pauses: tuple[StepPause, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,8 @@ class _Step:
     of_job: bool = False
     # Place of a member that had not reported it when that was asked last; none before it had to.
     missing: int = 0
+    # What was declared to be no step, the most of any member; None of most steps.
+    paused: dict[PauseKind, int] | None = None
 
     def add(self, node: str, end_ns: int, stall_ns: int) -> None:
         """Take a member's word of it: the last one counts, and the longest stall."""
@@ -101,6 +106,11 @@ class _Step:
         if stall_ns > self.stall_ns:
             self.stall_ns = stall_ns
         self.reported.add(node)
+
+    def add_pause(self, kind: PauseKind, lasted_ns: int) -> None:
+        """Take a member's word of what was no step: the longest counts."""
+        known = self.paused or {}
+        self.paused = {**known, kind: max(lasted_ns, known.get(kind, 0))}
 
     def is_whole(self, who: Reporters) -> bool:
         """Return whether nobody has to be waited for.
@@ -143,6 +153,12 @@ class _Pending:
         self.record_count += 1
         if last > self.newest:
             self.newest = last
+
+    def add_pauses(self, pauses: Iterable[StepPause]) -> None:
+        """Take a member's word of what was no step within steps that are not in a row yet."""
+        for pause in pauses:
+            if (step := self.steps.get(pause.step)) is not None:
+                step.add_pause(pause.kind, pause.lasted_ns)
 
     def take_records(self, node: str, through: int) -> list[Origin]:
         """Return, once, a node's records of no step after ``through``."""
@@ -249,6 +265,7 @@ class ProgressRows:
             step.add(node, end_ns, stall_ns)
             if steps.of_job:
                 step.of_job = True
+        pending.add_pauses(steps.pauses)
         pending.add(steps.first_step + len(steps.end_ns) - 1, steps.origin)
         jobs = self._jobs_of.get(node)
         if jobs is None:
@@ -319,6 +336,7 @@ class ProgressRows:
                 stall_ns=tuple(step.stall_ns // _UNIT_NS * _UNIT_NS for step in steps),
                 recoverable_step=self._recoverable(job),
                 snapshots_skipped=pending.skipped,
+                pauses=tuple(_pauses(zip(run, steps, strict=True))),
             )
             yield ProgressRow(event, origins if index == len(runs) - 1 else ())
         if numbers:
@@ -348,6 +366,12 @@ class ProgressRows:
             del self._jobs_of[node]
 
 
+def _pauses(steps: Iterable[tuple[int, _Step]]) -> Iterator[StepPause]:
+    for number, step in steps:
+        for kind, lasted_ns in (step.paused or {}).items():
+            yield StepPause(number, kind, lasted_ns // _UNIT_NS * _UNIT_NS)
+
+
 def _row_alone(steps: ReportedSteps) -> ProgressRow:
     """Return the row of steps of a generation that does not count: nobody is waited for."""
     event = JobProgressed(
@@ -357,6 +381,7 @@ def _row_alone(steps: ReportedSteps) -> ProgressRow:
         end_ns=steps.end_ns,
         stall_ns=steps.stall_ns,
         snapshots_skipped=steps.snapshots_skipped,
+        pauses=steps.pauses,
     )
     return ProgressRow(event, (steps.origin,))
 

@@ -31,6 +31,7 @@ def keep_steps(turn: Turn, job: JobRecord, event: JobProgressed) -> bool:
                 event.stall_ns,
                 event.recoverable_step,
                 event.snapshots_skipped,
+                event.pauses,
             )
         )
     turn.mark_job(job.id)
@@ -49,6 +50,7 @@ def _kept_steps(job: JobRecord) -> list[JobProgressed]:
             stall_ns=one.stall_ns,
             recoverable_step=one.recoverable_step,
             snapshots_skipped=one.snapshots_skipped,
+            pauses=one.pauses,
         )
         for one in made
     ]

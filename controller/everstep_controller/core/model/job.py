@@ -12,6 +12,7 @@ from everstep_common.reports import (
     EndedJob,
     Phase,
     RestartedHere,
+    StepPause,
     Storage,
     StoredStep,
 )
@@ -265,6 +266,7 @@ class StepsBehind:
     stall_ns: tuple[int, ...]
     recoverable_step: int | None
     snapshots_skipped: int
+    pauses: tuple[StepPause, ...] = ()
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Days of a node: for how long it was in each state, and what was found there, day by day."""
+"""Days of nodes: for how long each was in each state and what was found there, day by day."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -27,6 +27,29 @@ class NodeDay:
     def copy(self) -> "NodeDay":
         """Return a day that changes on its own."""
         return replace(self, spent_ns=dict(self.spent_ns), findings=dict(self.findings))
+
+
+@dataclass(slots=True)
+class FleetDay:
+    """One day of several nodes together."""
+
+    begin_ns: int
+    nodes: int = 0
+    devices: int = 0
+    spent_ns: dict[str, int] = field(default_factory=dict)
+    isolated_ns: int = 0
+
+    def add(self, day: NodeDay, devices: int) -> None:
+        """Add the same day of a node with so many devices."""
+        self.nodes += 1
+        self.devices += devices
+        self.isolated_ns += day.isolated_ns
+        for state, lasted_ns in day.spent_ns.items():
+            self.spent_ns[state] = self.spent_ns.get(state, 0) + lasted_ns
+
+    def copy(self) -> "FleetDay":
+        """Return a day that changes on its own."""
+        return replace(self, spent_ns=dict(self.spent_ns))
 
 
 @dataclass(slots=True)
@@ -69,3 +92,12 @@ class NodeDays:
             day.add(self.state, end_ns - at_ns, isolated=self.isolated)
             at_ns = end_ns
         yield from (told[begin_ns] for begin_ns in sorted(told))
+
+
+def add_days(known: list[FleetDay], days: NodeDays, devices: int, now_ns: int) -> None:
+    """Add the newest days of a node that is removed to those of others that were."""
+    from_ns = (now_ns // DAY_NS - _DAYS_KEPT + 1) * DAY_NS
+    found = {one.begin_ns: one for one in known if one.begin_ns >= from_ns}
+    for day in days.until(now_ns, from_ns):
+        found.setdefault(day.begin_ns, FleetDay(day.begin_ns)).add(day, devices)
+    known[:] = [found[begin_ns] for begin_ns in sorted(found)]

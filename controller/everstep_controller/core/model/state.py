@@ -28,6 +28,7 @@ from everstep_controller.core.model.node import (
     RejectedRecords,
     Reported,
 )
+from everstep_controller.core.model.node_days import FleetDay
 from everstep_controller.core.model.policy import NodePolicy
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.core.model.windows import Window
@@ -178,6 +179,8 @@ class State(_Indexed):
     # Who has paused all drivers and why, and since when; "" while they are not.
     drivers_paused: str = ""
     drivers_paused_ns: int = 0
+    # The newest days of nodes that have been removed since, all together, oldest first.
+    removed_days: list[FleetDay] = field(default_factory=list)
     # Isolation drivers by name.
     drivers: dict[str, DriverRecord] = field(default_factory=dict)
     # Events that were taken: the number of the newest in the journal, less those that say no news.

@@ -4,6 +4,7 @@ from everstep_controller.core import events
 from everstep_controller.core.model.fleet_index import keep_listed
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeRecord, NodeState
+from everstep_controller.core.model.node_days import add_days
 from everstep_controller.core.model.state import (
     State,
     forget_away,
@@ -139,6 +140,8 @@ def _forget_record(turn: Turn, node: NodeRecord) -> None:
     state.paused.pop(node.name, None)
     state.outboxes.pop(node.spec.outbox, None)
     agent_identity.note_former(state, node)
+    devices = len(node.spec.inventory.accelerators)
+    add_days(state.removed_days, node.days, devices, turn.now_ns)
     del state.nodes[node.name]
 
 

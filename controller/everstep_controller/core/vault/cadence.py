@@ -94,7 +94,7 @@ def measure_cost(job: JobRecord, failures_ns: Sequence[int], now_ns: int) -> Sna
 def _work_ns(job: JobRecord) -> int:
     """Return how long a step takes as a rule, without its snapshot; 0 while none is known."""
     recent = job.ledger.steps[-REFERENCE_STEPS:]
-    works = [step.end_ns - step.start_ns - step.stall_ns for step in recent]
+    works = [step.work_ns for step in recent]
     return median_low(works) if works else 0
 
 

@@ -1,6 +1,8 @@
 """`everstep report`: what it asks for, what it writes, and what it says to a wrong line."""
 
+import csv
 import io
+import json
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,14 @@ from everstep_cli.main import run_command, screen
 from everstep_cli.report.from_admin import (
     NoTimeError,
     Range,
+    Told,
     account_of_days,
+    account_of_life,
     acquitted,
     held_back,
 )
+from everstep_cli.report.from_history import incidents_of
+from everstep_cli.report.sheet import incidents_csv
 from everstep_proto.generated import admin_pb2
 from fakes.cli_admin import NOW_NS, FakeAdmin
 
@@ -37,7 +43,7 @@ def test_the_report_of_a_job_is_a_file_with_its_incidents(
     told = path.read_text(encoding="utf-8")
     assert "<h1>Job demo</h1>" in told
     assert '<tr id="demo-1">' in told
-    assert capsys.readouterr().out.startswith(f"{path}: Job demo, 1 incident, ")
+    assert capsys.readouterr().out.startswith(f"{path}: Job demo, 2 incidents, ")
     assert [one.name for one in tmp_path.iterdir()] == ["demo.html"]
 
 
@@ -56,7 +62,7 @@ def test_the_report_of_the_fleet_has_a_column_for_each_day(tmp_path: Path) -> No
         (("demo", "--fleet"), "name one JOB, or say --fleet"),
         (("--fleet", "--from", "2027-01-10", "--to", "2027-01-09"), "--from is after --to"),
         (("--fleet", "--from", "2027-02-01"), "--from is in the future"),
-        (("--fleet", "--from", "2020-02-01"), "history has 400 days"),
+        (("--fleet", "--from", "2020-02-01"), "a range has at most 400 days: begin later"),
         (("--fleet", "--from", "yesterday"), "'yesterday' is no day: say 2026-11-30"),
         (("demo", "--json"), "'everstep ettr demo --json' has its numbers"),
     ],
@@ -116,9 +122,10 @@ def days(*seconds: int) -> admin_pb2.FleetLedger:
 
 
 def test_only_the_days_that_are_asked_for_count() -> None:
-    incidents = [admin_pb2.Incident(incident=f"t.{n}", onset_ns=n * _DAY_NS + 1) for n in (10, 11)]
+    told = [admin_pb2.Incident(incident=f"t.{n}", onset_ns=n * _DAY_NS + 1) for n in (10, 11)]
+    incidents = incidents_of([], told, by_nodes=True)
     wanted = Range(11 * _DAY_NS, 13 * _DAY_NS)
-    found = account_of_days("All jobs", days(100, 200, 300, 400), wanted, incidents, [])
+    found = account_of_days("All jobs", days(100, 200, 300, 400), wanted, Told(incidents))
     assert found.seconds == 500
     assert [one.id for one in found.incidents] == ["t.11"]
     assert (found.begin_ns, found.end_ns) == (11 * _DAY_NS, 13 * _DAY_NS)
@@ -127,6 +134,89 @@ def test_only_the_days_that_are_asked_for_count() -> None:
 def test_days_of_which_nothing_is_known_name_those_that_are() -> None:
     wanted = Range(2 * _DAY_NS, 3 * _DAY_NS)
     with pytest.raises(NoTimeError, match="there are days from 1970-01-11 to 1970-01-12"):
-        account_of_days("All jobs", days(1, 2), wanted, [], [])
+        account_of_days("All jobs", days(1, 2), wanted, Told())
     with pytest.raises(NoTimeError, match="no job has had any time yet"):
-        account_of_days("All jobs", days(), wanted, [], [])
+        account_of_days("All jobs", days(), wanted, Told())
+
+
+def row(kind: str, key: str, begin_ns: int, at_ns: int = 0, **told: object) -> admin_pb2.HistoryRow:
+    return admin_pb2.HistoryRow(
+        kind=kind, key=key, begin_ns=begin_ns, at_ns=at_ns, told=json.dumps(told)
+    )
+
+
+def test_incidents_that_the_state_has_forgotten_come_from_the_history() -> None:
+    rows = [
+        row("incident", "t-1.1", 5, job="t-1", name="t", cause="node", message="n1 was lost",
+            node="n1", costs={"inc.detect": 2 * _NS}, node_costs={"inc.detect": 8 * _NS},
+            step_before=12, step_restored=10),
+        row("incident", "t-1.2", 9, job="t-1", name="t", cause="node", message="as it was"),
+        row("incident", "u-1.1", 7, job="u-1", name="u", cause="process", message="another job"),
+    ]  # fmt: skip
+    newest = [admin_pb2.Incident(incident="t-1.2", onset_ns=9, message="as it is now")]
+    first, second = incidents_of(rows, newest, "t", by_nodes=True)
+    assert (first.id, first.node, first.seconds, first.steps_lost) == ("t-1.1", "n1", 8.0, 2)
+    assert second.sentence == "as it is now"
+    assert [one.id for one in incidents_of(rows, newest, "t-1", by_nodes=False)] == [
+        "t-1.1",
+        "t-1.2",
+    ]
+    assert len(incidents_of(rows, newest, by_nodes=False)) == 3
+
+
+_HOUR_NS = 3600 * _NS
+
+
+def test_the_hours_of_a_job_sum_to_all_of_its_time_whatever_its_history_lacks() -> None:
+    ledger = admin_pb2.Ledger(
+        job="t",
+        begin_ns=_HOUR_NS // 2,
+        wall_ns=3 * _HOUR_NS,
+        categories=[
+            admin_pb2.Category(name="productive", time_ns=int(2.5 * _HOUR_NS)),
+            admin_pb2.Category(name="lost.recompute", time_ns=_HOUR_NS // 2),
+        ],
+    )
+    hours = [
+        row("job-hour", "t-1", 0, _HOUR_NS, totals={"productive": _HOUR_NS // 2}),
+        # The one between is damaged and left out; a wrong clock wrote one of times to come.
+        row("job-hour", "t-1", 2 * _HOUR_NS, 3 * _HOUR_NS, totals={"gap": int(2.5 * _HOUR_NS)}),
+        row("job-hour", "t-1", 90 * _HOUR_NS, 91 * _HOUR_NS, totals={"gap": 90 * _HOUR_NS}),
+    ]
+    incidents = incidents_of([], [admin_pb2.Incident(incident="t-1.1", onset_ns=_HOUR_NS)],
+                             by_nodes=False)  # fmt: skip
+    told = account_of_life(ledger, admin_pb2.JobDetail(), Told(incidents, hours=hours))
+    assert [one.seconds for one in told.periods] == [1800, 7200, 1800]
+    assert [one.failures for one in told.periods] == [0, 1, 0]
+    assert sum(one.seconds for one in told.periods) == told.seconds
+    assert told.of_one_job
+
+
+def test_accounts_are_told_only_where_a_job_names_one() -> None:
+    wanted = Range(10 * _DAY_NS, 11 * _DAY_NS)
+    one = admin_pb2.FleetPeriod(key="vision", device_ns=_HOUR_NS, ettr_time=0.9, cost=2.5)
+    none = admin_pb2.FleetPeriod(key="(none)", device_ns=_HOUR_NS)
+    named = admin_pb2.FleetLedger(periods=[one, none])
+    told = Told(accounts=named, queues=admin_pb2.FleetLedger(periods=[none]))
+    found = account_of_days("All jobs", days(100), wanted, told)
+    assert [(bill.name, bill.cost) for bill in found.accounts] == [("vision", 2.5), ("(none)", 0)]
+    assert found.queues == []
+
+
+def test_the_incidents_are_a_table_for_spreadsheets_too(tmp_path: Path) -> None:
+    path = tmp_path / "demo.csv"
+    assert call("demo", "-o", str(tmp_path / "demo.html"), "--csv", str(path)) == 0
+    rows = list(csv.DictReader(io.StringIO(path.read_text(encoding="utf-8"))))
+    assert [one["incident"] for one in rows] == ["demo-17", "demo-1"]
+    assert rows[0]["seconds inc.detect"] == rows[0]["seconds"] == "60.000"
+
+
+def test_a_sentence_that_looks_like_a_formula_is_words_to_a_spreadsheet() -> None:
+    told = [admin_pb2.Incident(incident="t.1", node="+n1", message="=cmd()")]
+    (found,) = csv.DictReader(io.StringIO(incidents_csv(incidents_of([], told, by_nodes=False))))
+    assert (found["node"], found["what happened"]) == ("'+n1", "'=cmd()")
+
+
+def test_a_job_that_the_controller_has_forgotten_is_told_from_its_history(tmp_path: Path) -> None:
+    assert call("long-gone", "-o", str(tmp_path / "gone.html")) == 0
+    assert "<h1>Job long-gone</h1>" in (tmp_path / "gone.html").read_text(encoding="utf-8")

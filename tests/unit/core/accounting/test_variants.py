@@ -36,11 +36,30 @@ def test_each_publisher_gets_its_own_number() -> None:
             "Llama 3": 0.7,
             "MegaScale": 0.65,
             "ByteRobust": 0.8,
+            "ByteRobust hourly": 0.8,
+            "ByteRobust worst hour": 0.8,
             "Google goodput": 0.7,
             "Google resiliency": 0.6,
             "AWS": 0.65,
         }
     )
+
+
+def test_an_hourly_ratio_is_of_the_newest_hour_and_the_worst_one_of_its_day() -> None:
+    hours = [{Category.PRODUCTIVE: 50, Category.DETECT: 50}, {Category.PRODUCTIVE: 100}]
+    told = values(Measured(RUN, OF_PROGRAM, hours=hours))
+    assert (told["ByteRobust hourly"], told["ByteRobust worst hour"]) == (1.0, 0.5)
+
+
+def test_waiting_for_a_save_counts_as_its_publisher_counts_it() -> None:
+    run = {
+        **RUN,
+        Category.PERSIST: 90,
+        Category.GAP: 0,
+        Category.INIT_QUEUE: 0,
+        Category.PLANNED: 0,
+    }
+    assert values(Measured(run, {}))["Baidu"] == pytest.approx(1 - (200 + 100) / 1000)
 
 
 def test_nothing_is_claimed_before_time_has_passed() -> None:

@@ -3,6 +3,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from everstep_common.reports import PauseKind, StepPause
 from everstep_controller.core.jobs.progress_rows import (
     ROW_NS,
     ProgressRow,
@@ -238,3 +239,14 @@ def test_every_step_and_record_is_written_once_in_any_schedule(
     for node in NODES:
         mine = [origin.sequence for origin in origins if origin.node == node]
         assert mine == sorted(mine)
+
+
+def test_the_longest_pause_of_any_member_is_in_the_row_of_its_step() -> None:
+    cluster = Cluster()
+    for place, node in enumerate(NODES):
+        pauses = (StepPause(6, PauseKind.EVALUATION, (place + 1) * _US),)
+        origin = Origin(node, f"box-{node}", 1)
+        told = ReportedSteps("train", 1, 5, (_US, 2 * _US), (0, 0), 0, origin, pauses=pauses)
+        assert cluster.progress.add(told) == []
+    (row,) = cluster.progress.tick(ROW_NS)
+    assert row.event.pauses == (StepPause(6, PauseKind.EVALUATION, 3 * _US),)

@@ -9,6 +9,8 @@ from everstep_controller.core import events
 from everstep_controller.core.model.node_days import DAY_NS, NodeDay, NodeDays
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.journal.codec import decode_state, encode
+from everstep_controller.journal.history_rows import FleetDayTold
+from everstep_controller.runtime.derived_history import node_days
 from unit.core.test_decisions import XID, Story
 
 HOUR = DAY_NS // 24
@@ -81,4 +83,25 @@ def test_the_core_counts_states_isolation_and_findings_and_keeps_them_in_its_sta
     assert [day.findings for day in told if day.findings] == [{XID.condition: 1}]
     quiet = story.core.state.nodes["n1"]
     assert not any(day.isolated_ns or day.findings for day in quiet.days.until(now_ns))
+    assert decode_state(encode(story.core.state)) == story.core.state
+
+
+def _fleet_day(story: Story) -> FleetDayTold:
+    told = {key: one for key, _, one in node_days(story.core.state, story.now_ns, 0)}["fleet"]
+    assert isinstance(told, FleetDayTold)
+    return told
+
+
+def test_a_node_that_is_removed_leaves_its_time_to_the_days_of_all() -> None:
+    story = Story(5, Settings(mode=Mode.ENFORCE))
+    before, begun_ns = _fleet_day(story), story.now_ns
+    story.lose("n4")
+    story.tell(events.NodeRemoved("n4", "ann", "sold"))
+    assert "n4" not in story.core.state.nodes
+    removed_ns = story.now_ns
+    story.now_ns += HOUR
+    after = _fleet_day(story)
+    grown_ns = sum(after.spent_ns.values()) - sum(before.spent_ns.values())
+    assert grown_ns == 5 * (removed_ns - begun_ns) + 4 * HOUR
+    assert after.nodes == before.nodes == 5
     assert decode_state(encode(story.core.state)) == story.core.state

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 
 from everstep_common.judging.findings import Finding, Mode, Severity
 from everstep_common.reports import Accelerator, KernelMessage
+from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import (
     Effectiveness,
     effectiveness,
@@ -39,6 +40,7 @@ _NOT_OF_A_JOB: Mapping[str, object] = dict.fromkeys(
         "step_restored",
         "has_restored",
         "costs",
+        "node_costs",
         "verdict",
         "deaths",
         "left_behind",
@@ -261,16 +263,17 @@ def incident_messages(state: State, job: JobRecord, now_ns: int) -> list[admin_p
 
 
 def _incident(job: JobRecord, incident: JobIncident, now_ns: int) -> admin_pb2.Incident:
-    costs = [
-        admin_pb2.Category(name=category, time_ns=amount)
-        for category, amount in job.ledger.totals(now_ns, incident.id).items()
-    ]
     of_a_job: dict[str, object] = {
         "has_restored": incident.step_restored is not None,
-        "costs": costs,
+        "costs": _costs(job.ledger.totals(now_ns, incident.id)),
+        "node_costs": _costs(job.ledger.node_totals(now_ns, incident.id)),
         "deaths": map(death_to_admin, incident.deaths),
     }
     return _shown_incident(incident, of_a_job)
+
+
+def _costs(totals: Mapping[Category, int]) -> list[admin_pb2.Category]:
+    return [admin_pb2.Category(name=name, time_ns=amount) for name, amount in totals.items()]
 
 
 def _shown_incident(incident: Incident, of_its_kind: Mapping[str, object]) -> admin_pb2.Incident:

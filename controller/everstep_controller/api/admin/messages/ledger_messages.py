@@ -12,7 +12,7 @@ from everstep_controller.core.accounting.incident_costs import (
     recoveries,
     time_of_program,
 )
-from everstep_controller.core.accounting.ledger import DEFINITIONS, ettr_devices
+from everstep_controller.core.accounting.ledger import DEFINITIONS, device_totals, ettr_devices
 from everstep_controller.core.accounting.reliability import (
     DAY_S,
     expected_ettr,
@@ -28,6 +28,8 @@ from everstep_proto.answers import answer
 from everstep_proto.generated import admin_pb2
 
 _NS = 1e9
+# The worst hour is looked for in the newest day.
+_HOURS = 24
 _RECOMPUTED = Category.LOST_RECOMPUTE.value
 
 
@@ -36,21 +38,19 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
     found, totals = effectiveness_of(state, job, now_ns), job.ledger.totals(now_ns)
     recovered = list(recoveries(job.ledger, _counted(state, job), now_ns))
     rate = failure_rate(found.failures, _node_days(job, now_ns))
-    by_devices, degraded_ns = ettr_devices(job.ledger, job.spec.nodes_max, now_ns)
+    devices = device_totals(job.ledger, job.spec.nodes_max, job.spec.processes_per_node, now_ns)
     return answer(
         admin_pb2.Ledger,
         found,
         job=job.name,
-        categories=[
-            admin_pb2.Category(name=category, time_ns=amount, meaning=category.meaning)
-            for category, amount in totals.items()
-        ],
+        categories=_categories(totals),
+        devices=_categories(devices),
         budget_per_failure_s=found.budget.per_failure_s,
         budget_burnt=found.budget.burnt,
         incidents=incident_messages(state, job, now_ns),
         steps=job.ledger.step_count,
-        ettr_devices=by_devices,
-        degraded_device_s=degraded_ns * job.spec.processes_per_node / _NS,
+        ettr_devices=ettr_devices(devices),
+        degraded_device_s=devices.get(Category.DEGRADED, 0) / _NS,
         failures_per_1000_node_days=rate.per_1000_node_days,
         failures_per_1000_node_days_low=rate.low,
         failures_per_1000_node_days_high=rate.high,
@@ -70,6 +70,13 @@ def ledger(state: State, job: JobRecord, now_ns: int) -> admin_pb2.Ledger:
             for stage, told in stage_times(recovered).items()
         ],
     )
+
+
+def _categories(totals: Mapping[Category, int]) -> list[admin_pb2.Category]:
+    return [
+        admin_pb2.Category(name=category, time_ns=amount, meaning=category.meaning)
+        for category, amount in totals.items()
+    ]
 
 
 def _node_days(job: JobRecord, now_ns: int) -> float:
@@ -100,7 +107,8 @@ def _measured(
     of_program = time_of_program(job.ledger, _counted(state, job), now_ns)
     saved = job.lineage.recoverable_step
     unsaved = [one for one in job.ledger.steps if saved is None or one.step > saved]
-    return Measured(totals, of_program, sum(one.productive_ns for one in unsaved))
+    hours = list(job.ledger.hourly_totals(now_ns))[-_HOURS:]
+    return Measured(totals, of_program, sum(one.productive_ns for one in unsaved), hours)
 
 
 def _counted(state: State, job: JobRecord) -> Iterator[CountedIncident]:
