@@ -141,8 +141,9 @@ format: $(READY) ## Format the code and apply the safe fixes.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write docs/configuration.md, docs/signals.md, docs/claims.md, the life cycles and Grafana's boards.
+reference: $(READY) ## Write docs/configuration.md, docs/metrics.md, docs/signals.md, docs/claims.md, the life cycles and Grafana's boards.
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/generate_metrics.py
 	$(BIN)/python docs/generate_signals.py
 	$(BIN)/python docs/generate_lifecycles.py
 	$(BIN)/python tools/claims.py write

@@ -38,6 +38,8 @@ class FakeAdmin:
         self.connections: list[Connection] = []
         self.selections: list[admin_pb2.ListNodesRequest] = []
         self.since: list[RequestedTime | None] = []
+        # What is asked for somebody.
+        self.asked_for_people: list[admin_pb2.ReadLogsRequest | admin_pb2.InspectJobRequest] = []
         # A controller of before there were summaries.
         self.older = False
         self.summary = admin_pb2.FleetSummary()
@@ -82,6 +84,8 @@ class FakeAdmin:
         *,
         endless: bool = False,
     ) -> Iterator[Reply]:
+        if isinstance(request, (admin_pb2.ReadLogsRequest, admin_pb2.InspectJobRequest)):
+            self.asked_for_people.append(request)
         stream = self._streamed()[cast("str", method(cast("AdminStub", _NAMES)))]
         yield from cast("Iterator[Reply]", stream(request))
 

@@ -5,23 +5,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
 from datetime import UTC, datetime
 from importlib import resources
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from sse_starlette.sse import EventSourceResponse
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError
-from everstep_cli.page.access import SESSION_S, Access
+from everstep_cli.page.access import Access
+from everstep_cli.page.doors import Doors
+from everstep_cli.page.guard import SIGN_OUT, SessionGuard
 from everstep_cli.page.live import Live, TooManyViewersError
+from everstep_cli.page.ranks import RankPages
+from everstep_cli.page.sessions import SessionPages
 from everstep_cli.page.source import Source
 from everstep_cli.page.tiles import STATES, by_domain
 from everstep_cli.report import amounts, bars, svg, timeline, waterfall
@@ -29,57 +30,15 @@ from everstep_cli.report.account import IncidentAccount
 from everstep_cli.report.from_admin import account_of_job
 from everstep_cli.views import formatting
 
-COOKIE = "everstep-session"
-_OPEN_TO_ALL = ("/login", "/static/")
-# No script but the page's own file, no other site, no frame around it.
-_HEADERS = {
-    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self';"
-    " img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none';"
-    " frame-ancestors 'none'",
-    "referrer-policy": "no-referrer",
-    "x-content-type-options": "nosniff",
-    "cache-control": "no-store",
-}
 _EVENTS = 50
 _INCIDENTS = 100
-
-
-class SessionGuard:
-    """Lets nobody in without a session, and gives every answer the headers that keep it here."""
-
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app, self._access = app, access
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def sent(message: Any) -> None:  # noqa: ANN401 - as ASGI has it
-            if message["type"] == "http.response.start":
-                kept = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                message["headers"] = [*message["headers"], *kept]
-            await send(message)
-
-        request = Request(scope)
-        answer: ASGIApp = self._app
-        if request.method not in ("GET", "HEAD"):
-            answer = PlainTextResponse("this page changes nothing\n", 405)
-        elif not request.url.path.startswith(_OPEN_TO_ALL) and not self._access.has_session(
-            request.cookies.get(COOKIE, "")
-        ):
-            answer = PlainTextResponse(
-                "Open the address that 'everstep page' has printed: it lets you in once.\n", 401
-            )
-        await answer(scope, receive, sent)
 
 
 class Pages:
     """What each address shows."""
 
-    def __init__(self, source: Source, access: Access, used: Callable[[], None]) -> None:
-        self._source, self._access, self._used = source, access, used
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._live = Live(source)
         self._templates = Environment(
             loader=PackageLoader("everstep_cli.page"),
@@ -95,26 +54,10 @@ class Pages:
             "printable": lambda text: text.translate(svg.CONTROLS),
         }
 
-    async def login(self, request: Request) -> Response:
-        """Open a session with a token."""
-        session = self._access.open_session(request.query_params.get("token", ""))
-        if session is None:
-            return PlainTextResponse(
-                "This address was used already, or is too old: 'everstep page' prints a new one.\n",
-                403,
-            )
-        self._used()
-        answer = RedirectResponse("/", 303)
-        secure = request.url.scheme == "https"
-        answer.set_cookie(
-            COOKIE, session, int(SESSION_S), httponly=True, samesite="strict", secure=secure
-        )
-        return answer
-
     async def fleet(self, request: Request) -> Response:
         """Show all nodes, by failure domain, and all jobs."""
         nodes, jobs = await asyncio.gather(self._source.nodes(), self._source.jobs())
-        return self._shown(
+        return self.shown(
             "fleet.html.j2",
             domains=by_domain(nodes.nodes),
             summary=nodes.summary,
@@ -130,7 +73,7 @@ class Pages:
         detail, why, events = await asyncio.gather(
             self._source.node(name), self._source.why(name), self._source.events(name, _EVENTS)
         )
-        return self._shown(
+        return self.shown(
             "node.html.j2", detail=detail, node=detail.summary, why=why, events=events
         )
 
@@ -144,7 +87,7 @@ class Pages:
             self._source.events(name, _EVENTS),
         )
         account = account_of_job(ledger, detail, events)
-        return self._shown(
+        return self.shown(
             "job.html.j2",
             detail=detail,
             job=detail.summary,
@@ -169,7 +112,7 @@ class Pages:
         )
         ledger = await self._source.ledger(job.summary.job)
         shown = [one for one in account_of_job(ledger, job, []).incidents if one.id == name]
-        return self._shown(
+        return self.shown(
             "incident.html.j2",
             incident=found,
             job=job.summary,
@@ -203,7 +146,8 @@ class Pages:
 
         return EventSourceResponse(told(), ping=15)
 
-    def _shown(self, template: str, **values: object) -> Response:
+    def shown(self, template: str, **values: object) -> Response:
+        """Return a page of a template."""
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
         return HTMLResponse(self._templates.get_template(template).render(now=now, **values))
 
@@ -221,16 +165,24 @@ def _legend(incidents: Iterable[IncidentAccount]) -> str:
 
 
 def application(
-    source: Source, access: Access, hosts: Iterable[str], used: Callable[[], None] = lambda: None
+    source: Source, access: Access, doors: Doors, used: Callable[[], None] = lambda: None
 ) -> Starlette:
-    """Return the application; ``hosts`` are the names by which it may be asked for."""
-    pages = Pages(source, access, used)
+    """Return the application; ``used`` is told that an address has let somebody in."""
+    pages = Pages(source)
+    ranks, sessions = (
+        RankPages(source, pages.shown),
+        SessionPages(access, doors, used, pages.shown),
+    )
     static = resources.files("everstep_cli.page").joinpath("static")
     failed: Callable[[Request, Exception], Awaitable[Response]] = pages.failed
     return Starlette(
         routes=[
             Route("/", pages.fleet, name="fleet"),
-            Route("/login", pages.login),
+            Route("/login", sessions.login),
+            Route("/session", sessions.session),
+            Route(SIGN_OUT, sessions.sign_out, methods=["POST"]),
+            Route("/output/{name:path}", ranks.output, name="output"),
+            Route("/stacks/{name:path}", ranks.stacks, name="stacks"),
             Route("/node/{name:path}", pages.node, name="node"),
             Route("/job/{name:path}", pages.job, name="job"),
             Route("/incident/{name:path}", pages.incident, name="incident"),
@@ -239,8 +191,7 @@ def application(
             Mount("/static", StaticFiles(directory=str(static)), name="static"),
         ],
         middleware=[
-            Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts)),
-            Middleware(SessionGuard, access=access),
+            Middleware(SessionGuard, access=access, doors=doors),
         ],
         exception_handlers={AdminError: failed},
     )

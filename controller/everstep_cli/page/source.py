@@ -21,6 +21,10 @@ class Source:
         self._admin, self._now_s = admin, now_s
         self._kept: dict[str, tuple[float, asyncio.Future[Any]]] = {}
 
+    async def read_for_one(self, read: Callable[[Admin], T]) -> T:
+        """Return what is for one person alone: it is asked each time, and kept for nobody else."""
+        return await asyncio.to_thread(read, self._admin)
+
     async def nodes(self) -> admin_pb2.ListNodesReply:
         """Return all nodes."""
         return await self._once("nodes", lambda: list_nodes(self._admin))

@@ -1361,20 +1361,52 @@ class GetSlownessRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    ASKED_FOR_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its name, or its id."""
+    @_builtins.property
+    def asked_for(self) -> Global___Person:
+        """For whom a page asks; not set: for the caller."""
+
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        asked_for: Global___Person | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asked_for", b"asked_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_for", b"asked_for", "job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetSlownessRequest: _TypeAlias = GetSlownessRequest  # noqa: Y015
+
+@_typing.final
+class Person(_message.Message):
+    """Somebody for whom a page asks. Operators and pages may name anybody, a viewer only itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Login; empty for somebody whom the page knows by a role alone."""
+    role: _builtins.str
+    """"viewer" or "operator": what the page lets this person see."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Person: _TypeAlias = Person  # noqa: Y015
 
 @_typing.final
 class Slowness(_message.Message):
@@ -2475,22 +2507,28 @@ class ReadLogsRequest(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
+    ASKED_FOR_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its id, or its name for the newest of that name."""
     rank: _builtins.int
     """Only of this rank; not set: of all."""
     follow: _builtins.bool
     """Go on with what comes, until the job has ended."""
+    @_builtins.property
+    def asked_for(self) -> Global___Person:
+        """For whom a page asks; not set: for the caller."""
+
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         rank: _builtins.int | None = ...,
         follow: _builtins.bool = ...,
+        asked_for: Global___Person | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "rank", b"rank"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "asked_for", b"asked_for", "rank", b"rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "follow", b"follow", "job", b"job", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "asked_for", b"asked_for", "follow", b"follow", "job", b"job", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
     _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
@@ -2545,16 +2583,22 @@ class InspectJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    ASKED_FOR_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its id, or its name for the newest of that name."""
+    @_builtins.property
+    def asked_for(self) -> Global___Person:
+        """For whom a page asks; not set: for the caller."""
+
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        asked_for: Global___Person | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asked_for", b"asked_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_for", b"asked_for", "job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

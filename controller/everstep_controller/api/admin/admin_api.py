@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from everstep_controller.api.admin.askers import Looks
 from everstep_controller.api.admin.drivers import DriverQueries
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
@@ -33,9 +34,10 @@ class AdminApi:
         self.injections = InjectionOperations(runtime)
         self.pair_tests = PairTestOperations(runtime)
         self.planned_work = PlannedWorkOperations(runtime)
-        self.logs = JobLogs(runtime, sources.questions)
-        self.stacks = JobStacks(runtime, sources.inspector)
-        self.slowness = SlowRanks(runtime, sources.slowness, sources.collectives)
+        looks = Looks(runtime)
+        self.logs = JobLogs(runtime, sources.questions, looks)
+        self.stacks = JobStacks(runtime, sources.inspector, looks)
+        self.slowness = SlowRanks(runtime, sources.slowness, sources.collectives, looks)
         self.maintenance = MaintenanceOperations(runtime)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:

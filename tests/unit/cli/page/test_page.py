@@ -10,8 +10,8 @@ from starlette.testclient import TestClient
 from everstep_cli.client.admin import AdminError
 from everstep_cli.page.access import Access
 from everstep_cli.page.app import application
+from everstep_cli.page.doors import Doors
 from everstep_cli.page.live import VIEWERS_MAX, Live, TooManyViewersError
-from everstep_cli.page.serving import listen_problem
 from everstep_cli.page.source import Source
 from everstep_cli.page.tiles import STATES, by_domain, tile_of, troubled
 from everstep_proto.generated import admin_pb2
@@ -24,7 +24,7 @@ class _Page:
     def __init__(self, admin: FakeAdmin | None = None) -> None:
         self.admin = admin or FakeAdmin()
         self.access = Access(lambda: 0.0, secrets.token_urlsafe)
-        app = application(Source(self.admin), self.access, ("127.0.0.1",))
+        app = application(Source(self.admin), self.access, Doors(listen="127.0.0.1:0"))
         self.browser = TestClient(
             app, base_url="http://127.0.0.1", follow_redirects=False, raise_server_exceptions=True
         )
@@ -177,11 +177,3 @@ def test_one_browser_too_many_is_told_so() -> None:
         assert await anext(live.changes())
 
     asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("address", "may"),
-    [("127.0.0.1:7436", True), ("[::1]:80", True), ("0.0.0.0:7436", False), ("10.0.0.1:1", False)],
-)
-def test_it_listens_to_this_machine_alone(address: str, may: bool) -> None:
-    assert (listen_problem(address) == "") is may
