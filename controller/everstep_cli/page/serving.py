@@ -37,6 +37,7 @@ def serve(
     address: str,
     now_s: Callable[[], float],
     opened: Callable[[str], None],
+    grafana: str = "",
 ) -> None:
     """Serve until SIGINT or SIGTERM; ``opened`` is told each address that lets somebody in once."""
     if problem := listen_problem(address):
@@ -48,7 +49,7 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         opened(f"http://{shown}:{listener.getsockname()[1]}/login?token={access.new_token()}")
 
-    app = application(Source(admin), access, _NAMES, invite)
+    app = application(Source(admin), access, _NAMES, invite, grafana)
     config = uvicorn.Config(
         app,
         log_level="warning",
