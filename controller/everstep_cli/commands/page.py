@@ -113,6 +113,14 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @_with_options
+@click.option(
+    "--grafana",
+    metavar="URL",
+    default="",
+    envvar="EVERSTEP_GRAFANA",
+    show_envvar=True,
+    help="Where Everstep's boards are: nodes, jobs and the fleet then lead to theirs.",
+)
 @asks_controller
 def page(
     ask: Ask,
@@ -127,6 +135,7 @@ def page(
     proxy_certificate: str,
     operators: tuple[str, ...],
     address_file: Path | None,
+    grafana: str,
 ) -> None:
     r"""Show the fleet, its nodes, jobs and incidents in a browser.
 
@@ -154,23 +163,26 @@ def page(
         proxy_certificate=proxy_certificate,
         operators=frozenset(operators),
     )
-    _serve(ask, doors, address_file)
+    _serve(ask, doors, address_file, grafana)
 
 
-def _serve(ask: Ask, doors: Doors, address_file: Path | None) -> None:
+def _serve(ask: Ask, doors: Doors, address_file: Path | None, grafana: str) -> None:
     try:
+        from everstep_cli.page.grafana import grafana_problem
         from everstep_cli.page.serving import ServeError, keep_in_file, serve, told_lines
     except ImportError as error:
         raise click.ClickException(
             f"{error.name} is not installed; run: {install_line('page')}"
         ) from error
+    if grafana and (problem := grafana_problem(grafana)):
+        raise click.UsageError(f"--grafana: {problem}")
 
     def tell(addresses: Mapping[Role, str]) -> None:
         click.echo(told_lines(addresses))
 
     told = tell if address_file is None else keep_in_file(address_file)
     try:
-        serve(ask.admin, doors, time.monotonic, told)
+        serve(ask.admin, doors, time.monotonic, told, grafana)
     except ServeError as error:
         raise click.UsageError(str(error)) from error
 
