@@ -54,7 +54,7 @@ def account_of_life(ledger: admin_pb2.Ledger, detail: admin_pb2.JobDetail, told:
         begin_ns=ledger.begin_ns,
         end_ns=ledger.begin_ns + ledger.wall_ns,
         unit="wall clock",
-        slices=list(slices(ledger.categories)),
+        slices=sorted(slices(ledger.categories), key=lambda one: -one.seconds),
         of_one_job=True,
         devices=list(slices(ledger.devices)) if ledger.degraded_device_s else [],
         node_days=_node_days(ledger),
@@ -84,7 +84,9 @@ def _facts(ledger: admin_pb2.Ledger, detail: admin_pb2.JobDetail) -> Iterator[tu
     if ledger.mttf_s:
         yield "between failures, on average", span(ledger.mttf_s)
     if ledger.failures:
-        yield "used of what may be lost for 99.5 %", share(ledger.budget_burnt, 1)
+        # Where snapshots and saves alone have taken more, failures have none.
+        spent = share(ledger.budget_burnt, 1) if ledger.budget_per_failure_s else "all, by stalls"
+        yield "used of what may be lost for 99.5 %", spent
 
 
 def _figures(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:

@@ -220,3 +220,11 @@ def test_a_sentence_that_looks_like_a_formula_is_words_to_a_spreadsheet() -> Non
 def test_a_job_that_the_controller_has_forgotten_is_told_from_its_history(tmp_path: Path) -> None:
     assert call("long-gone", "-o", str(tmp_path / "gone.html")) == 0
     assert "<h1>Job long-gone</h1>" in (tmp_path / "gone.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("each_s", "told"), [(12.0, "250.0 %"), (0.0, "all, by stalls")])
+def test_a_budget_that_stalls_have_used_up_is_no_unused_one(each_s: float, told: str) -> None:
+    burnt = 2.5 if each_s else 0.0
+    ledger = admin_pb2.Ledger(failures=3, budget_per_failure_s=each_s, budget_burnt=burnt)
+    found = account_of_life(ledger, admin_pb2.JobDetail(), Told())
+    assert dict(found.facts)["used of what may be lost for 99.5 %"] == told
