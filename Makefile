@@ -13,6 +13,8 @@ TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 REPORTS := $(VENV)/reports
 PACKAGES := everstep everstep_common everstep_proto everstep_agent everstep_controller everstep_cli
 PYTEST := $(BIN)/python -m pytest
+# Tests in the order that tests/conftest.py puts them in: the longest first.
+DIST := --dist loadgroup --no-loadscope-reorder
 # Frameworks that have a callback or an example; only the long tests need them.
 FRAMEWORKS := $(VENV)/.frameworks
 # Two workers: integration tests mostly wait, and more of them on a small machine that has other work
@@ -67,34 +69,35 @@ demo: $(READY) ## Run the demonstration: a small cluster on this machine, three 
 
 test: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run the tests that need only Python packages: 12 minutes (TORCH=no: without torch).
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m 'not real and not long and not thorough' -n $(WORKERS) --dist loadgroup \
+	$(PYTEST) -m 'not real and not long and not thorough' -n $(WORKERS) $(DIST) \
 		--durations=50 --junitxml=$(REPORTS)/test.xml tests
 
+# Only the files that have such cases: to collect all others takes longer than many a test.
 test-thorough: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `make test` leaves out: more cases, whole jobs; 25 minutes.
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m 'thorough and not real and not long' -n $(WORKERS) --dist loadgroup \
-		--durations=50 --junitxml=$(REPORTS)/test-thorough.xml tests
+	$(PYTEST) -m 'thorough and not real and not long' -n $(WORKERS) $(DIST) \
+		--durations=50 --junitxml=$(REPORTS)/test-thorough.xml $$($(BIN)/python tools/test_times.py --files)
 
 # In one run, so that the tests are collected once and neither worker waits for the other in between.
 test-all: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `make test` and `make test-thorough` run, as CI does.
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m 'not real and not long' -n $(WORKERS) --dist loadgroup \
+	$(PYTEST) -m 'not real and not long' -n $(WORKERS) $(DIST) \
 		--durations=50 --junitxml=$(REPORTS)/test-all.xml tests
 
 test-jitter: $(TORCH_READY) ## Look for races: tests of loops and sockets with hostile timing (SEED=7).
 	EVERSTEP_TEST_JITTER=$(SEED) $(PYTEST) -m 'not real and not long' -n $(WORKERS) \
-		--dist loadgroup tests/integration tests/unit/agent tests/unit/vault
+		$(DIST) tests/integration tests/unit/agent tests/unit/vault
 
 # Those of the group "booted machines" one after the other: two at once are too many for this one.
 test-real: $(TORCH_READY) ## Run the tests with real servers; as root, install those by apt first (WORKERS=1: one by one).
 	@.ci/install-servers
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m 'real and not long' -n $(WORKERS) --dist loadgroup \
+	$(PYTEST) -m 'real and not long' -n $(WORKERS) $(DIST) \
 		--junitxml=$(REPORTS)/test-real.xml tests/real
 
 test-long: $(FRAMEWORKS) ## Run the long seeded tests, and the mutants (some hours).
 	@mkdir -p $(REPORTS)
-	$(PYTEST) -m long -n $(WORKERS) --dist loadgroup --junitxml=$(REPORTS)/test-long.xml tests
+	$(PYTEST) -m long -n $(WORKERS) $(DIST) --junitxml=$(REPORTS)/test-long.xml tests
 	$(BIN)/python tools/mutants.py
 
 test-kubernetes: $(READY) ## Run the suite of the Kubernetes driver at a real kube-apiserver 1.20, built once from Debian's source (7 minutes).
@@ -132,7 +135,7 @@ check-facts: $(TORCH_READY)
 	$(BIN)/python tools/house.py --check
 
 check-pages: $(TORCH_READY)
-	$(PYTEST) -q tests/unit/proto tests/unit/docs
+	$(PYTEST) -q tests/unit/proto/test_contract.py tests/unit/docs
 
 house: $(TORCH_READY) ## Print the counts of the source tree (tools/house.py --against REV: beside another's).
 	$(BIN)/python tools/house.py
@@ -141,8 +144,9 @@ format: $(READY) ## Format the code and apply the safe fixes.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-reference: $(READY) ## Write docs/configuration.md, docs/signals.md, docs/claims.md, the life cycles and Grafana's boards.
+reference: $(READY) ## Write docs/configuration.md, docs/metrics.md, docs/signals.md, docs/claims.md, the life cycles and Grafana's boards.
 	$(BIN)/python docs/generate_reference.py
+	$(BIN)/python docs/generate_metrics.py
 	$(BIN)/python docs/generate_signals.py
 	$(BIN)/python docs/generate_lifecycles.py
 	$(BIN)/python tools/claims.py write

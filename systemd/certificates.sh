@@ -1,6 +1,6 @@
 #!/bin/sh
 # Certificates of a small fleet, with OpenSSL 3: certificates.sh FOLDER ROLE NAME [ROLE NAME ...]
-# ROLE: controller (NAME: the host or address at which it is reached), agent (NAME: its node),
+# ROLE: controller or page (NAME: the host or address at which it is reached), agent (NAME: its node),
 # operator or viewer. The authority is made once; run it again with the same folder for more.
 set -eu
 if [ $# -lt 3 ] || [ $(($# % 2)) = 0 ]; then
@@ -19,8 +19,8 @@ key="-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
 while [ $# -gt 0 ]; do
     case $1 in
     controller) unit=operator file=controller ;;
-    agent | operator | viewer) unit=$1 file=$2 ;;
-    *) echo "certificates.sh: $1 is no role: controller, agent, operator or viewer" >&2 && exit 2 ;;
+    agent | operator | viewer | page) unit=$1 file=$2 ;;
+    *) echo "certificates.sh: $1 is no role: controller, agent, operator, viewer or page" >&2 && exit 2 ;;
     esac
     kind=DNS
     case $2 in *:* | *[0-9].*[0-9].*[0-9].*[0-9]) kind=IP ;; esac

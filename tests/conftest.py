@@ -10,9 +10,11 @@ from hypothesis import settings
 
 from fakes import hostile_timing
 from fakes.inherited_signals import start_processes_as_from_a_terminal
+from fakes.longest_first import put_longest_first
 from fakes.shared_fixtures import group_by_shared_fixture
 from fakes.thorough import mark_thorough
 from simulation import injections
+from test_times import read_table
 
 # Hypothesis fails an example that takes 0.2 s by default: beside other work, any can.
 settings.register_profile("without deadlines", deadline=None)
@@ -31,9 +33,10 @@ def _no_inherited_signals() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what is thorough; let the short tests come last: no worker waits for a long one then."""
-    mark_thorough(items)
+    table = read_table()
+    mark_thorough(items, table)
     group_by_shared_fixture(items)
-    items.sort(key=lambda item: "unit" in item.path.parts)
+    put_longest_first(items, table.seconds)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -101,6 +101,17 @@ _TRENDS = (
         ],
     ),
     Bars(
+        title="Node-hours by cause",
+        text="What incidents cost, planned work among them; 'process': a rank died of itself.",
+        queries=[
+            Query(
+                "sort_desc(sum by (cause)"
+                " (sum_over_time(everstep:fleet_incident_cost:increase5m[$__range:5m])) / 3600)",
+                "{{cause}}",
+            )
+        ],
+    ),
+    Bars(
         title="Failures by job",
         text="Jobs with the most failures in the time that is shown.",
         queries=[

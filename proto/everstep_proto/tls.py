@@ -22,6 +22,8 @@ class Role(Enum):
     AGENT = "agent"
     VIEWER = "viewer"
     OPERATOR = "operator"
+    # Asks for people whom it knows, as viewers or operators may ask, and orders nothing.
+    PAGE = "page"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +59,7 @@ class TlsSettings:
     certificate: Path | None = setting(
         None,
         help="Own certificate with its chain. Its common name is the name of the node or "
-        "operator, its organizational unit the role: agent, viewer or operator. Use EC "
+        "operator, its organizational unit the role: agent, viewer, operator or page. Use EC "
         "keys: a fleet reconnects twice as fast as with RSA.",
     )
     key: Path | None = setting(

@@ -70,6 +70,8 @@ class RealFleet:
     at_port: bool = False
     # Packages of another version, for "controller", "agent" or "launcher".
     packages: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    # Of the job that is launched and asked about: jobs that share a fleet have a name each.
+    job_name: str = JOB
     controller: Child | None = None
     agents: dict[str, Child] = field(default_factory=dict)
     launchers: dict[str, Child] = field(default_factory=dict)
@@ -149,13 +151,22 @@ class RealFleet:
         self, name: str, arguments: Sequence[str], processes: int = 1, nodes: str = ""
     ) -> None:
         """Start the launcher of a job of this script on one node."""
-        options = ["--job", JOB, "--nnodes", nodes or str(len(self.nodes))]
+        options = ["--job", self.job_name, "--nnodes", nodes or str(len(self.nodes))]
         options += ["--nproc-per-node", str(processes)]
         options += ["--token-file", str(self.folder / "token")]
         options += ["--socket", str(self.folder / name / "run" / "agent.sock")]
         options += self.launcher_options
         script = ["sh", "-c", _PER_GENERATION, "sh", sys.executable, *arguments]
         self.start_launcher(name, *options, "--", *script)
+
+    def end_launchers(self) -> None:
+        """End the job, so that another one can have its nodes."""
+        launchers = [self.launchers.pop(name) for name in list(self.launchers)]
+        for launcher in launchers:
+            launcher.process.terminate()
+        self.until(
+            "no job", _START_PATIENCE_S, lambda: all(one.exit_code is not None for one in launchers)
+        )
 
     def start_launcher(self, name: str, *arguments: str) -> None:
         """Start `everstep run` on a node."""
@@ -186,14 +197,14 @@ class RealFleet:
     def job(self) -> admin_pb2.JobSummary:
         """Return the job as the controller tells it; an empty one while it cannot be asked."""
         try:
-            return self.sheet(JOB).summary
+            return self.sheet(self.job_name).summary
         except AdminError:
             return admin_pb2.JobSummary()
 
     def recoverable_step(self) -> int:
         """Return the newest recoverable step as the controller tells it; 0 for none."""
         try:
-            return self.sheet(JOB).recoverable_step
+            return self.sheet(self.job_name).recoverable_step
         except AdminError:
             return 0
 

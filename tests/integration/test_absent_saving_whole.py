@@ -49,7 +49,14 @@ def _member(fleet: RealFleet) -> str:
     return max(name for name in _NODES if fleet.rank(name) is not None)
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["ended", "stopped"])
+# Each way that an agent is away is in one of the two tests that CI runs.
+_ENDED = pytest.param(signal.SIGKILL, id="ended")
+_STOPPED = pytest.param(signal.SIGSTOP, id="stopped")
+
+
+@pytest.mark.parametrize(
+    "number", [_STOPPED, pytest.param(signal.SIGKILL, id="ended", marks=pytest.mark.long)]
+)
 def test_ranks_without_an_agent_bring_steps_to_the_jobs_folder(number: int) -> None:
     with running_fleet(*_NODES, core_lines=(f"unsaved_max_s = {_LIMIT_S}",)) as fleet:
         kept = _begin(fleet, number)
@@ -66,7 +73,9 @@ def test_ranks_without_an_agent_bring_steps_to_the_jobs_folder(number: int) -> N
         assert fleet.replay().returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["ended", "stopped"])
+@pytest.mark.parametrize(
+    "number", [_ENDED, pytest.param(signal.SIGSTOP, id="stopped", marks=pytest.mark.long)]
+)
 def test_ranks_without_an_agent_move_to_a_spare_where_automation_may(number: int) -> None:
     lines = (f"unsaved_max_s = {_LIMIT_S}", 'enforce = ["StepsUnsaved"]')
     with running_fleet(*_NODES, core_lines=lines) as fleet:

@@ -18,7 +18,7 @@ import pytest
 from everstep.hang_command import main as look
 from everstep.launch.inspection.look_service import LookService
 from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
-from everstep.launch.inspection.reading import Reading
+from everstep.launch.inspection.reading import AGAIN, Reading
 from everstep.launch.selector_loop import call_ready
 from everstep_common.codec import from_json, json_text
 from everstep_common.hangs.judging.judge import judge
@@ -324,7 +324,7 @@ def test_a_person_s_look_has_longer_on_a_loaded_machine_until_automation_asks_as
     with hostile(folder, "never answers") as pid, selectors.DefaultSelector() as selector:
         reading = Reading(selector, found.extend, monotonic=lambda: now_s)
         question = Question(folder=str(folder))
-        reading.begin(question, [RankAsked(1, pid)], within_s=10.0)
+        reading.begin(question, [RankAsked(1, pid)], within_s=10.0, again=AGAIN)
         assert reading.due_in_s() == 10.0
         now_s = 103.0
         reading.advance()

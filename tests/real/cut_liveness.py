@@ -1,6 +1,6 @@
 """A job of two nodes behind cuts that are no loss; run by its test in a network namespace.
 
-Argument: what is cut. Ranks step on in their first generation, and no node is lost.
+Arguments: what is cut, and how often. Ranks step on in their first generation, and no node is lost.
 """
 
 import sys
@@ -63,14 +63,14 @@ CASES: Mapping[str, Case] = MappingProxyType(
 )
 
 
-def play(case: Case, folder: Path) -> None:
-    """Cut, look what comes of it, and heal; twice."""
+def play(case: Case, count: int, folder: Path) -> None:
+    """Cut, look what comes of it, and heal, again and again."""
     with network(*_NODES) as cuts:
         places, tls = certified_places(_NODES, folder, cuts.place)
         with running_fleet(*_NODES, places=places, tls=tls) as fleet:
             script = [str(TRAINING), "--steps", "100000", "--step-seconds-min", "0.05"]
             fleet.launch_script(script, nodes="2")
-            for _ in range(2):
+            for _ in range(count):
                 _steps_on(fleet)
                 case.cut(cuts, list(fleet.job().members)[-1])
                 time.sleep(case.lasts_s)
@@ -100,4 +100,4 @@ def _connected(fleet: RealFleet) -> bool:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="escut") as made:
-        play(CASES[sys.argv[1]], Path(made))
+        play(CASES[sys.argv[1]], int(sys.argv[2]), Path(made))

@@ -149,3 +149,18 @@ def _values(port: int, query: str) -> list[object]:
     answer = json.loads(fetch(f"http://127.0.0.1:{port}/api/v1/query?query={quote(query)}"))
     assert answer["status"] == "success"
     return list(answer["data"]["result"])
+
+
+_LISTED = re.compile(r"^\| `(everstep_\w+)`", re.MULTILINE)
+_PARTS = re.compile(r"_(bucket|sum|count|created)$")
+
+
+def test_every_series_that_is_scraped_is_in_the_list_of_metrics(prometheus: int) -> None:
+    page = (FOLDER.parents[2] / "docs/metrics.md").read_text(encoding="utf-8")
+    # What is called NAME there has the name of the kernel's counter.
+    listed = {one.replace("NAME", r"\w+") for one in _LISTED.findall(page)}
+    pattern = re.compile("|".join(sorted(listed)))
+    answer = json.loads(fetch(f"http://127.0.0.1:{prometheus}/api/v1/label/__name__/values"))
+    found = {_PARTS.sub("", one) for one in answer["data"] if one.startswith("everstep_")}
+    assert len(found) > 100
+    assert [one for one in sorted(found) if not pattern.fullmatch(one)] == []

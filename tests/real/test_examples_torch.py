@@ -15,9 +15,9 @@ NODES = ("node-1", "node-2")
 @pytest.mark.parametrize(
     ("example", "nodes", "processes", "kills_at"),
     [
-        ("train_ddp.py", NODES, 1, (KILL_AT,)),
+        pytest.param("train_ddp.py", NODES, 1, (KILL_AT,), marks=pytest.mark.long),
         # Three ranks or more sum in an order that DDP's buckets decide.
-        ("train_ddp.py", (*NODES, "node-3"), 1, (9, 18, 27)),
+        pytest.param("train_ddp.py", (*NODES, "node-3"), 1, (9, 18, 27), marks=pytest.mark.long),
         ("train_ddp.py", NODES, 2, (9, 18, 27)),
         ("train_fsdp.py", NODES, 1, (KILL_AT,)),
     ],

@@ -55,7 +55,7 @@ _Kill = Callable[[FaultWorld, str], None]
 _KILLS: tuple[_Kill, ...] = (_rank, _node, _agent, _agent_back, _launcher, _controller)
 # Two nodes that lose their memory within one recovery lose what only they had.
 _NO_MEMORY_LOST: tuple[_Kill, ...] = (_rank, _launcher, _controller)
-# 50 steps are four kills, 70 are six, one of each kind, and 200 are nineteen.
+# 30 steps are two kills, 70 are six, one of each kind, and 200 are nineteen.
 _LONG = [
     pytest.param(kind, seed, 200, soon, marks=pytest.mark.long)
     for soon in (False, True)
@@ -66,7 +66,7 @@ _LONG = [
 
 @pytest.mark.parametrize(
     ("kind", "seed", "steps", "soon"),
-    [("ddp", 1, 70, False), ("fsdp", 2, 50, False), *_LONG],
+    [("ddp", 1, 70, False), ("fsdp", 2, 30, False), *_LONG],
 )
 def test_a_kill_in_every_ten_steps_changes_no_loss_of_any_step(
     kind: str, seed: int, steps: int, soon: bool, tmp_path: Path

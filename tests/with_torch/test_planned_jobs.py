@@ -12,7 +12,7 @@ from with_torch.world import run_world
 pytestmark = pytest.mark.timeout(600)
 _SCRIPT = Path(__file__).parent / "job.py"
 # More than pass while the controller lets all agents hear of the last step: 3 s.
-_STEPS = 90
+_STEPS = 60
 
 
 def test_the_losses_of_a_job_that_left_a_drained_node_are_those_of_one_that_ran_through(

@@ -4,10 +4,12 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from everstep_cli.client.admin import AdminError
+from everstep_proto.generated import admin_pb2
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 pytestmark = pytest.mark.timeout(900)
@@ -23,14 +25,24 @@ def _training(factor: float) -> Iterator[RealFleet]:
         yield fleet
 
 
+def _judged(fleet: RealFleet) -> admin_pb2.Slowness:
+    """Return what the controller tells of it; nothing before the job is known."""
+    asked = admin_pb2.GetSlownessRequest(job=JOB)
+    try:
+        return fleet.admin.call(lambda stub: stub.GetSlowness, asked)
+    except AdminError:
+        return admin_pb2.Slowness()
+
+
 def _slow(fleet: RealFleet) -> dict[str, Any]:
     told = fleet.everstep("job", JOB, "slow", "--json")
-    return json.loads(told.stdout) if told.returncode == 0 else {}
+    assert told.returncode == 0, told.stderr
+    return cast("dict[str, Any]", json.loads(told.stdout))
 
 
 def test_a_rank_that_works_longer_is_named_and_what_it_costs() -> None:
     with _training(1.3) as fleet:
-        fleet.until("the slow rank", _PATIENCE_S, lambda: bool(_slow(fleet).get("slow")))
+        fleet.until("the slow rank", _PATIENCE_S, lambda: bool(_judged(fleet).slow))
         told = _slow(fleet)
         assert [(one["kind"], one["name"], one["node"]) for one in told["slow"]] == [
             ("rank", "2", "node-2")
@@ -52,7 +64,7 @@ def test_of_ranks_that_work_equally_long_nobody_is_named() -> None:
         fleet.until(
             "enough comparisons",
             _PATIENCE_S,
-            lambda: int(_slow(fleet).get("comparisons", 0)) >= _SURE,
+            lambda: _judged(fleet).comparisons >= _SURE,
         )
         told = _slow(fleet)
         assert not told.get("slow")

@@ -20,7 +20,7 @@ from pathlib import Path
 from everstep.launch.inspection.look_service import SOCKET
 from everstep.launch.inspection.question import LINE_MAX, Answer, Question, RankAsked
 from everstep.launch.inspection.rank_files import ListedRank, listed_ranks
-from everstep.launch.inspection.reading import PATIENT_S, Reading, User, py_spy
+from everstep.launch.inspection.reading import AGAIN, PATIENT_S, Reading, User, py_spy
 from everstep.launch.inspection.sources.process_look import GoneError, owner
 from everstep.launch.inspection.sources.worker_server import NoAnswerError, connect
 from everstep.launch.processes.sweeper import identify
@@ -261,7 +261,7 @@ def _own(ranks: Sequence[LocalRank]) -> list[RankHangReport]:
     )
     asked = [RankAsked(one.rank, one.pid) for one in ranks]
     user = _user(ranks[0].uid, ranks[0].gid)
-    reading.begin(question, asked, user, within_s=PATIENT_S)
+    reading.begin(question, asked, user, within_s=PATIENT_S, again=AGAIN)
     while reading.under_way:
         call_ready(selector, reading.due_in_s())
         reading.advance()

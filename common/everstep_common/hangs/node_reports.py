@@ -5,7 +5,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from everstep_common.codec import CodecError, from_json
-from everstep_common.hangs.reports.rank_report import RankHangReport
+from everstep_common.hangs.reports.rank_report import (
+    ProcessEnding,
+    ProcessState,
+    RankHangReport,
+)
 from everstep_common.reports.nodes import RANK_REPORT_TEXT_MAX
 
 
@@ -19,6 +23,8 @@ class NodeTold:
     ranks: int
     reports: tuple[str, ...]
     missing: str = ""
+    # How ranks ended of which that is known otherwise, by rank.
+    endings: tuple[tuple[int, ProcessEnding], ...] = ()
 
 
 @dataclass(slots=True)
@@ -41,6 +47,9 @@ class ToldByNodes:
                 self.missing.append(f"{told.node}: rank {report.rank} is reported twice")
             else:
                 known[report.rank] = replace(report, node=told.node)
+        for rank, ending in told.endings:
+            if 0 <= rank - told.first_rank < told.ranks:
+                known[rank] = _ended(known.get(rank), rank, ending, told.node)
         self.reports += known.values()
         if told.missing:
             self.missing.append(f"{told.node}: {told.missing}")
@@ -52,6 +61,18 @@ def read_all(told: Iterable[NodeTold]) -> ToldByNodes:
     for one in told:
         found.take_node(one)
     return found
+
+
+def _ended(
+    report: RankHangReport | None, rank: int, ending: ProcessEnding, node: str
+) -> RankHangReport:
+    """Return what is known of a rank with how it ended; what its node says of that counts more."""
+    if report is None:
+        report = RankHangReport(rank=rank, world_size=0, node=node)
+    if report.process.ending is not None:
+        return report
+    process = replace(report.process, state=ProcessState.DEAD, ending=ending)
+    return replace(report, process=process)
 
 
 def _read(text: str) -> RankHangReport | None:

@@ -28,6 +28,14 @@ class RefusedError(AdminError):
     """The controller does not do that as things are; it may do the same for another node."""
 
 
+class DeniedError(AdminError):
+    """Not for whom it was asked; ``said`` is the controller's sentence, without what to type."""
+
+    def __init__(self, message: str, said: str) -> None:
+        super().__init__(message)
+        self.said = said
+
+
 class NameNotFoundError(UnusableError):
     """There is no node or job of this name."""
 

@@ -6,6 +6,7 @@ import grpc
 
 from everstep_cli.client.admin import (
     AdminError,
+    DeniedError,
     NameNotFoundError,
     RefusedError,
     UnusableError,
@@ -47,7 +48,7 @@ def sentence(
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
         return AdminError(unreachable(connection, code, details))
     if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
-        return AdminError(_not_allowed(connection, code, details))
+        return DeniedError(_not_allowed(connection, code, details), details)
     if code is grpc.StatusCode.UNIMPLEMENTED:
         return AdminError(
             f"the controller at {connection.address} does not know this command, for it is of "

@@ -56,6 +56,10 @@ class DemoCluster:
         """Return where the uninterrupted run writes its losses."""
         return self.folder / "reference.tsv"
 
+    @property
+    def _page_address(self) -> Path:
+        return self.folder / "page-address"
+
     def losses_path(self, generation: int) -> Path:
         """Return where a generation writes its losses."""
         return self.folder / "losses" / f"{generation}.tsv"
@@ -86,6 +90,19 @@ class DemoCluster:
         command = [*_daemon("agent"), "hold", "--die-with-parent", "--", *agent]
         self.nodes[name] = self.owned.start(f"{name}-agent", command, self.environ)
         return self.nodes[name]
+
+    def start_page(self) -> Child:
+        """Start the page, which writes the address that lets somebody in into a file."""
+        command = [sys.executable, "-m", "everstep.entry", "page", "--controller", self.address]
+        command += ["--listen", "127.0.0.1:0", "--address-file", str(self._page_address)]
+        return self.owned.start("page", command, self.environ)
+
+    def page_address(self) -> str:
+        """Return the newest address that lets somebody into the page; "" before there is one."""
+        try:
+            return self._page_address.read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            return ""
 
     def launch(self, name: str) -> Child:
         """Start a node's launcher of the training job."""

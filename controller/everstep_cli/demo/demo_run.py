@@ -3,8 +3,9 @@
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_cli.client.admin import AdminError
@@ -22,7 +23,18 @@ _ASK_TIMEOUT_S = 2.0
 _ENDING = {signal.SIGINT, signal.SIGTERM}
 
 
-def run_demo(display: Display, steps: int, keep: Path | None) -> DemoReport:
+@dataclass(frozen=True, slots=True)
+class DemoPage:
+    """The page of a demo: who is told its address, and who looks at it when all is played."""
+
+    opened: Callable[[str], None]
+    # Is handed the report and the newest address; the cluster runs until it returns.
+    stay: Callable[[DemoReport, str], None]
+
+
+def run_demo(
+    display: Display, steps: int, keep: Path | None, page: DemoPage | None = None
+) -> DemoReport:
     """Play the demo and clean up after it. Only in the main thread; Ctrl-C raises afterwards."""
     began = time.monotonic()
     with _owned_processes(keep) as (owned, folder):
@@ -30,10 +42,11 @@ def run_demo(display: Display, steps: int, keep: Path | None) -> DemoReport:
         connection = Connection(address=cluster.address, timeout_s=_ASK_TIMEOUT_S)
         with connect(connection) as admin:
             scenario = Scenario(cluster, ClusterWatch(owned, admin, display, JOB))
+            scenario.page_opened = page.opened if page is not None else None
             trouble = _run_scenario(scenario)
             if trouble and keep is None:
                 trouble += "; to keep the logs: everstep demo --keep DIR"
-            return DemoReport(
+            report = DemoReport(
                 duration_s=time.monotonic() - began,
                 steps=steps,
                 claims=tuple(scenario.claims),
@@ -41,6 +54,9 @@ def run_demo(display: Display, steps: int, keep: Path | None) -> DemoReport:
                 losses=scenario.losses,
                 trouble=trouble,
             )
+            if page is not None and (address := cluster.page_address()):
+                page.stay(report, address)
+            return report
 
 
 def _run_scenario(scenario: Scenario) -> str:

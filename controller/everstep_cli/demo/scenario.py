@@ -33,6 +33,8 @@ class Scenario:
     claims: list[DemoClaim] = field(default_factory=list)
     losses: LossComparison | None = None
     reference: Child | None = None
+    # Is told the address of the page once there is something on it; None: nobody wants one.
+    page_opened: Callable[[str], None] | None = None
 
     def run(self) -> None:
         """Play all acts. Raises DemoError when one cannot be played to its end."""
@@ -53,6 +55,10 @@ class Scenario:
             _START_S,
             lambda view: all(view.node(name).state == "healthy" for name in NODES),
         )
+        if self.page_opened is not None:
+            watch.needed.append(cluster.start_page())
+            watch.until("the page", _START_S, lambda _: bool(cluster.page_address()))
+            self.page_opened(cluster.page_address())
         watch.display.announce("a training job starts on four nodes, the fifth is a spare")
         watch.needed += [cluster.launch(name) for name in NODES if name != SPARE]
         watch.until("the job runs", _START_S, lambda view: len(view.members) == len(NODES) - 1)

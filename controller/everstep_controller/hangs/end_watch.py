@@ -14,6 +14,7 @@ from functools import partial
 
 from everstep_common.hangs.looks import Look
 from everstep_common.hangs.ras_answer import MISSING
+from everstep_common.hangs.reports.rank_report import ProcessEnding
 from everstep_common.hangs.reports.verdict import HangClass, HangVerdict
 from everstep_common.printable import brief
 from everstep_common.reports import RankExited
@@ -106,7 +107,13 @@ class EndWatch:
         job = self._known(ended)
         if job is not None:
             await self._inspector.judge(
-                Inquiry(Purpose.END, job, ended.members, ended.generation),
+                Inquiry(
+                    Purpose.END,
+                    job,
+                    ended.members,
+                    ended.generation,
+                    endings_over_unfit_data(job, ended.generation),
+                ),
                 lambda file: judge_hang(file, self._runtime.now_ns()),
                 partial(self._conclude, job, ended),
                 lambda: self._known(ended) is not None,
@@ -127,8 +134,31 @@ class EndWatch:
             keep()
             places = sorted({rank // job.spec.processes_per_node for rank in ranks})
             nodes = tuple(ended.members[one] for one in places if one < len(ended.members))
-            event = TimeoutJudged(job.id, ended.generation, sentence, nodes[:_NODES_MAX])
+            event = TimeoutJudged(
+                job.id,
+                ended.generation,
+                sentence,
+                nodes[:_NODES_MAX],
+                is_conclusive=bool(look.verdict.culprits),
+            )
             self._runtime.post(event, again=False)
+
+
+def endings_over_unfit_data(
+    job: JobRecord, generation: int
+) -> tuple[tuple[int, ProcessEnding], ...]:
+    """Return the ranks that got data which did not fit, and how they ended: it tells the class."""
+    ends = [
+        one.exit
+        for one in job.recovery.deaths
+        if one.got_unfit_data and one.exit.generation == generation
+    ]
+    return tuple((end.rank, _ending(end)) for end in ends)
+
+
+def _ending(end: RankExited) -> ProcessEnding:
+    text = end.exception or end.last_line
+    return ProcessEnding(end.exit_code, end.signal, end.at_boot_ns, end.kind, text)
 
 
 def give_up_oldest(looks: Looks) -> None:

@@ -13,7 +13,9 @@ from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from everstep_common.codec import from_json, to_json
 from everstep_common.hangs.node_reports import NodeTold
+from everstep_common.hangs.reports.rank_report import ProcessEnding
 
 # 16,384 ranks are some 50 MB, and a few MB here: enough for the hangs of weeks.
 FOLDER_BYTES_MAX = 256 * 1024 * 1024
@@ -76,7 +78,9 @@ def read_told(file: Path) -> Iterator[NodeTold]:
     with gzip.open(file, "rt") as lines:
         for line in lines:
             told = json.loads(line)
-            yield NodeTold(**{**told, "reports": tuple(told["reports"])})
+            endings = told.pop("endings", ())
+            ended = tuple((rank, from_json(ProcessEnding, how)) for rank, how in endings)
+            yield NodeTold(**{**told, "reports": tuple(told["reports"])}, endings=ended)
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, int, int]]:
@@ -96,11 +100,13 @@ def _hash_of(told: Iterable[NodeTold]) -> str:
 def _lines(told: Iterable[NodeTold]) -> Iterator[bytes]:
     """Yield a line for each node, with its reports as they came."""
     for node in sorted(told, key=lambda one: one.first_rank):
-        line = {
+        line: dict[str, object] = {
             "node": node.node,
             "first_rank": node.first_rank,
             "ranks": node.ranks,
             "missing": node.missing,
             "reports": node.reports,
         }
+        if node.endings:
+            line["endings"] = [(rank, to_json(how)) for rank, how in node.endings]
         yield (json.dumps(line) + "\n").encode()

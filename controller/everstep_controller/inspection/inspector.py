@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from everstep_common.hangs.node_reports import NodeTold
+from everstep_common.hangs.reports.rank_report import ProcessEnding
 from everstep_common.orders import InspectRanks
 from everstep_common.reports import RanksInspected
 from everstep_controller.core.model.job import JobRecord
@@ -58,6 +59,8 @@ class Inquiry:
     members: tuple[str, ...]
     # One that has ended; 0: what ranks do now.
     generation: int = 0
+    # How ranks of it ended, by rank, as far as the controller has heard of it.
+    endings: tuple[tuple[int, ProcessEnding], ...] = ()
 
     @classmethod
     def now(cls, purpose: Purpose, job: JobRecord) -> "Inquiry":
@@ -67,7 +70,9 @@ class Inquiry:
     @property
     def question(self) -> InspectRanks:
         """Return what each node is asked."""
-        recent, patient = self.purpose is Purpose.COLLECTIVES, self.purpose is Purpose.PERSON
+        recent = self.purpose is Purpose.COLLECTIVES
+        # What is told of an end is kept, and holds nobody up.
+        patient = self.purpose in (Purpose.PERSON, Purpose.END)
         return InspectRanks("", self.job.name, self.job.id, self.generation, recent, patient)
 
 
@@ -127,7 +132,10 @@ class Inspector:
     ) -> None:
         told = await self._gather(inquiry)
         # That no rank tells of collectives is a finding, too.
-        if not any(node.reports for node in told) and inquiry.purpose is not Purpose.COLLECTIVES:
+        if (
+            not any(node.reports or node.endings for node in told)
+            and inquiry.purpose is not Purpose.COLLECTIVES
+        ):
             return
         async with self._evidence.written(told) as file:
             found = await judge(file)
@@ -141,7 +149,10 @@ class Inspector:
         async with aclosing(self._answers(inquiry)) as nodes:
             async for node in nodes:
                 left -= sum(map(len, node.reports))
-                told.append(node if left > 0 else _without_reports(node))
+                kept = node if left > 0 else _without_reports(node)
+                ranks = range(node.first_rank, node.first_rank + node.ranks)
+                ended = tuple(one for one in inquiry.endings if one[0] in ranks)
+                told.append(replace(kept, endings=ended))
         return told
 
     async def _answers(self, inquiry: Inquiry) -> AsyncGenerator[NodeTold, None]:

@@ -12,7 +12,11 @@ from prometheus_client.registry import Collector
 from everstep_common.endings import is_by_user
 from everstep_common.reports import Standbys
 from everstep_common.version import VERSION
-from everstep_controller.core.fleet.incidents import failures_of_job, incident_count
+from everstep_controller.core.fleet.incidents import (
+    failures_of_job,
+    incident_count,
+    incidents_of_job,
+)
 from everstep_controller.core.jobs.unsaved import steps_at_risk
 from everstep_controller.core.model.job import JobRecord, JobState
 from everstep_controller.core.model.node import NodeState
@@ -295,7 +299,26 @@ def job_metrics(state: State, now_ns: int) -> Iterator[Metric]:
         for category, amount in job.ledger.totals(now_ns).items():
             time_s.add_metric([job.name, category], amount / 1e9)
     yield from (incidents, failures, skipped, restarts, time_s)
+    yield _incident_costs(state, running, now_ns)
     yield _failed_jobs(state, now_ns)
+
+
+def _incident_costs(state: State, jobs: Iterable[JobRecord], now_ns: int) -> Metric:
+    """Return what incidents have cost by cause, of which there are twelve."""
+    family = GaugeMetricFamily(
+        "everstep_job_incident_node_seconds",
+        "Node-seconds that the incidents of a job have cost, by cause; of those that are kept, 256 "
+        "of a job.",
+        labels=["job", "cause"],
+    )
+    for job in jobs:
+        by_cause: Counter[str] = Counter()
+        spent = job.ledger.node_ns_by_incident(now_ns)
+        for incident in incidents_of_job(state, job):
+            by_cause[incident.cause.value] += spent.get(incident.id, 0)
+        for cause, amount in sorted(by_cause.items()):
+            family.add_metric([job.name, cause], amount / 1e9)
+    return family
 
 
 def _failed_jobs(state: State, now_ns: int) -> Metric:

@@ -136,6 +136,14 @@ class Runtime:
     def announce(self, subject: str, reason: str, message: str) -> None:
         """Add a line of the shell's own to the event list."""
         logger.warning("%s %s: %s", subject, reason, message)
+        self._add_line(subject, reason, message)
+
+    def announce_look(self, subject: str, reason: str, message: str) -> None:
+        """Add a line about somebody who looks at what is not everybody's; that is no trouble."""
+        logger.info("%s %s: %s", subject, reason, message)
+        self._add_line(subject, reason, message)
+
+    def _add_line(self, subject: str, reason: str, message: str) -> None:
         line = self._line(
             self.seq,
             self.now_ns(),

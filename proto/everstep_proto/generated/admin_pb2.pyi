@@ -1361,20 +1361,52 @@ class GetSlownessRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    ASKED_FOR_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its name, or its id."""
+    @_builtins.property
+    def asked_for(self) -> Global___Person:
+        """For whom a page asks; not set: for the caller."""
+
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        asked_for: Global___Person | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asked_for", b"asked_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_for", b"asked_for", "job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetSlownessRequest: _TypeAlias = GetSlownessRequest  # noqa: Y015
+
+@_typing.final
+class Person(_message.Message):
+    """Somebody for whom a page asks. Operators and pages may name anybody, a viewer only itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Login; empty for somebody whom the page knows by a role alone."""
+    role: _builtins.str
+    """"viewer" or "operator": what the page lets this person see."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        role: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "role", b"role"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Person: _TypeAlias = Person  # noqa: Y015
 
 @_typing.final
 class Slowness(_message.Message):
@@ -2475,22 +2507,28 @@ class ReadLogsRequest(_message.Message):
     JOB_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     FOLLOW_FIELD_NUMBER: _builtins.int
+    ASKED_FOR_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its id, or its name for the newest of that name."""
     rank: _builtins.int
     """Only of this rank; not set: of all."""
     follow: _builtins.bool
     """Go on with what comes, until the job has ended."""
+    @_builtins.property
+    def asked_for(self) -> Global___Person:
+        """For whom a page asks; not set: for the caller."""
+
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
         rank: _builtins.int | None = ...,
         follow: _builtins.bool = ...,
+        asked_for: Global___Person | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "rank", b"rank"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "asked_for", b"asked_for", "rank", b"rank"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "follow", b"follow", "job", b"job", "rank", b"rank"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rank", b"_rank", "asked_for", b"asked_for", "follow", b"follow", "job", b"job", "rank", b"rank"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rank: _TypeAlias = _typing.Literal["rank"]  # noqa: Y015
     _WhichOneofArgType__rank: _TypeAlias = _typing.Literal["_rank", b"_rank"]  # noqa: Y015
@@ -2545,16 +2583,22 @@ class InspectJobRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     JOB_FIELD_NUMBER: _builtins.int
+    ASKED_FOR_FIELD_NUMBER: _builtins.int
     job: _builtins.str
     """Its id, or its name for the newest of that name."""
+    @_builtins.property
+    def asked_for(self) -> Global___Person:
+        """For whom a page asks; not set: for the caller."""
+
     def __init__(
         self,
         *,
         job: _builtins.str = ...,
+        asked_for: Global___Person | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["asked_for", b"asked_for"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["asked_for", b"asked_for", "job", b"job"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2671,6 +2715,164 @@ class HistoryRow(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___HistoryRow: _TypeAlias = HistoryRow  # noqa: Y015
+
+@_typing.final
+class GetStepsRequest(_message.Message):
+    """Which steps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Id of the job, or its name for the newest of that name."""
+    limit: _builtins.int
+    """At most this many, the newest; 0: all that are kept one by one."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStepsRequest: _TypeAlias = GetStepsRequest  # noqa: Y015
+
+@_typing.final
+class Steps(_message.Message):
+    """Steps of a job by column, oldest first; those that were taken back are not among them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    START_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    TRAINING_NS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    @_builtins.property
+    def step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Their numbers."""
+
+    @_builtins.property
+    def start_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """When each began."""
+
+    @_builtins.property
+    def end_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """When each ended."""
+
+    @_builtins.property
+    def training_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of that, what was training: all but the time in which it stood still for a snapshot or warmed up."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        step: _abc.Iterable[_builtins.int] | None = ...,
+        start_ns: _abc.Iterable[_builtins.int] | None = ...,
+        end_ns: _abc.Iterable[_builtins.int] | None = ...,
+        training_ns: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ns", b"end_ns", "job", b"job", "start_ns", b"start_ns", "step", b"step", "training_ns", b"training_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Steps: _TypeAlias = Steps  # noqa: Y015
+
+@_typing.final
+class GetSamplesRequest(_message.Message):
+    """Of which node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSamplesRequest: _TypeAlias = GetSamplesRequest  # noqa: Y015
+
+@_typing.final
+class Samples(_message.Message):
+    """What the agent of a node has measured, oldest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    NEWEST_NS_FIELD_NUMBER: _builtins.int
+    INTERVAL_NS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    newest_ns: _builtins.int
+    """When the newest of them were taken; 0 while none came."""
+    interval_ns: _builtins.int
+    """Time from one to the next."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleColumn]:
+        """What is measured; all have as many values."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        newest_ns: _builtins.int = ...,
+        interval_ns: _builtins.int = ...,
+        columns: _abc.Iterable[Global___SampleColumn] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "interval_ns", b"interval_ns", "newest_ns", b"newest_ns", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Samples: _TypeAlias = Samples  # noqa: Y015
+
+@_typing.final
+class SampleColumn(_message.Message):
+    """One thing that is measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, with its unit: "gpu_power_w_sum"."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Values; NaN where the node could not read it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleColumn: _TypeAlias = SampleColumn  # noqa: Y015
 
 @_typing.final
 class GetFleetLedgerRequest(_message.Message):

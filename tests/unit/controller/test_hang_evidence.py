@@ -6,13 +6,16 @@ import os
 from pathlib import Path
 
 from everstep_common.hangs.node_reports import NodeTold
+from everstep_common.hangs.reports.rank_report import ProcessEnding
 from everstep_controller.inspection.evidence import HangEvidence, read_told
+
+_ENDED = ProcessEnding(exit_code=0, signal=6, kind="collective_mismatch", text="32 vs 4")
 
 
 def _told(number: int, size: int = 10) -> list[NodeTold]:
     noise = os.urandom(size).hex()
     return [
-        NodeTold("n1", 1, 1, (), f"away {number}"),
+        NodeTold("n1", 1, 1, (), f"away {number}", ((1, _ENDED),)),
         NodeTold("n0", 0, 1, (json.dumps({"rank": 0, "of": noise}),)),
     ]
 

@@ -6,12 +6,12 @@ from contextlib import ExitStack
 
 import pytest
 
+from everstep_controller.api.admin.askers import may_read
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError
 from everstep_controller.api.admin.ranks import (
     FOLLOWERS_MAX,
     NODES_MAX,
     ReaderPlaces,
-    may_read,
     nodes_of,
 )
 from everstep_controller.core.model.job import JobRecord, Members

@@ -34,6 +34,8 @@ def test_a_function_keeps_its_first_cases_that_fit_and_a_story_all(
     kept = {name: table.cases(f"{_A}{name}", 4) for name in ("test_quick", "test_many")}
     assert kept == {"test_quick": 4, "test_many": 2}
     assert table.cases(f"{_A}test_story", 1) == 1
+    assert table.seconds == {f"{_A}test_long": 9, f"{_A}test_story": 9}
+    assert table.files() == ["tests/integration/test_a.py"]
     assert times.summary(measured, table).startswith("make test: 4 of 7 cases, 12 of 24 s")
 
 
@@ -47,7 +49,11 @@ def test_the_table_is_read_as_it_was_written(
 
 def test_every_function_of_the_table_is_there() -> None:
     table = times.read_table()
-    gone = [one for one in (*table.stories, *table.kept) if not _is_there(*one.split("::"))]
+    gone = [
+        one
+        for one in (*table.stories, *table.kept, *table.seconds)
+        if not _is_there(*one.split("::"))
+    ]
     assert gone == []
 
 

@@ -64,3 +64,37 @@ def test_what_a_generation_left_when_it_ended_is_not_taken_for_the_next_ones(
         places = EvidencePlaces.of(tmp_path, {}, RasUse.NEVER)
         EndEvidence(selector, looks, places).begin(2, range(2, 4), 12)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["dump-2", "exit-9"]
+
+
+class _SlowLooks(LookService):
+    """Looks that never come to an end, as on a machine without a free processor."""
+
+    def ask(self, told: object, *, patient: bool = False) -> None:
+        del told, patient
+
+
+def test_a_job_waits_five_seconds_for_readers_without_a_processor_which_have_ten() -> None:
+    now_s = 100.0
+    acts: list[str] = []
+    told: list[int] = []
+    with selectors.DefaultSelector() as selector:
+        places = EvidencePlaces.of(None, {}, RasUse.NEVER)
+        looks = _SlowLooks(selector, None, dict)
+        evidence = EndEvidence(selector, looks, places, lambda: now_s)
+        evidence.begin(1, range(2), 4)
+        evidence.begin_look()
+        evidence.then(lambda: acts.append("stop"))
+        evidence.answer(1, lambda answers: told.append(len(answers)))
+        assert evidence.due_in_s() == 5.0
+        now_s = 104.9
+        evidence.advance()
+        assert acts == []
+        now_s = 105.0
+        evidence.advance()
+        assert (acts, told) == (["stop"], [])
+        evidence.then(lambda: acts.append("start"))
+        assert acts == ["stop", "start"]
+        assert evidence.due_in_s() == 5.0
+        now_s = 110.0
+        evidence.advance()
+        assert (told, evidence.due_in_s()) == ([0], None)

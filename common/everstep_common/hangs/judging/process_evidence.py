@@ -87,7 +87,10 @@ def ended_by_mismatch(process: ProcessFacts) -> bool:
 
     The program calls operations that do not fit together; this rank or another departed.
     """
-    return process.ending is not None and bool(UNFIT_DATA.search(process.ending.text))
+    ending = process.ending
+    if ending is None:
+        return False
+    return side(ending.kind) is Side.UNFIT or bool(UNFIT_DATA.search(ending.text))
 
 
 def process_class(report: RankHangReport) -> tuple[HangClass, str] | None:

@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from everstep_controller.api.admin.askers import Looks
 from everstep_controller.api.admin.drivers import DriverQueries
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
@@ -12,6 +13,7 @@ from everstep_controller.api.admin.pair_tests import PairTestOperations
 from everstep_controller.api.admin.policies import PolicyQueries
 from everstep_controller.api.admin.queries import AdminSources, Queries
 from everstep_controller.api.admin.ranks import JobLogs, JobStacks, SlowRanks
+from everstep_controller.api.admin.series import SeriesQueries
 from everstep_controller.api.admin.snapshots import SnapshotOperations
 from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_proto.answers import answer
@@ -29,13 +31,15 @@ class AdminApi:
         self.drivers = DriverQueries(runtime, sources.readings, sources.failed_calls)
         self.policies = PolicyQueries(runtime)
         self.queries = Queries(sources, self._log, self.snapshots, self.drivers)
+        self.series = SeriesQueries(lambda: runtime.state, sources.samples)
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
         self.pair_tests = PairTestOperations(runtime)
         self.planned_work = PlannedWorkOperations(runtime)
-        self.logs = JobLogs(runtime, sources.questions)
-        self.stacks = JobStacks(runtime, sources.inspector)
-        self.slowness = SlowRanks(runtime, sources.slowness, sources.collectives)
+        looks = Looks(runtime)
+        self.logs = JobLogs(runtime, sources.questions, looks)
+        self.stacks = JobStacks(runtime, sources.inspector, looks)
+        self.slowness = SlowRanks(runtime, sources.slowness, sources.collectives, looks)
         self.maintenance = MaintenanceOperations(runtime)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:

@@ -10,13 +10,13 @@ from typing import Any, Protocol, TypeVar, cast
 import grpc
 from google.protobuf.message import Message
 
+from everstep_controller.api.admin.askers import NotTheOwnerError
 from everstep_controller.api.admin.errors import (
     OrderRefusedError,
     UnknownNameError,
     UnusableRequestError,
 )
 from everstep_controller.api.admin.event_log import FollowerTooSlowError
-from everstep_controller.api.admin.ranks import NotTheOwnerError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 
@@ -26,7 +26,7 @@ Reply = TypeVar("Reply")
 Context = grpc.aio.ServicerContext[object, object]
 Call = Callable[[Servicer, Request, Context], Coroutine[Any, Any, Reply]]
 
-VIEWERS = frozenset({Role.VIEWER, Role.OPERATOR})
+VIEWERS = frozenset({Role.VIEWER, Role.OPERATOR, Role.PAGE})
 _OPERATORS = frozenset({Role.OPERATOR})
 REASON_MAX = 2000
 _CODES: Mapping[type[Exception], grpc.StatusCode] = MappingProxyType(

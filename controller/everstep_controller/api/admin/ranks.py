@@ -1,7 +1,6 @@
 """Ranks of a job: what they write and do, for operators and the job's user; asked of its nodes."""
 
 import asyncio
-import pwd
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
@@ -9,6 +8,7 @@ from dataclasses import replace
 
 from everstep_common.orders import ReadOutput
 from everstep_common.printable import printable
+from everstep_controller.api.admin.askers import Looks
 from everstep_controller.api.admin.errors import OrderRefusedError, UnknownNameError, job_named
 from everstep_controller.api.admin.messages.collective_messages import look_message
 from everstep_controller.api.admin.messages.fleet_messages import slow_line
@@ -35,10 +35,6 @@ FOLLOWERS_MAX = 32
 _OF_VIEWERS_MAX = 24
 _OF_VIEWER_MAX = 4
 _PAUSE_S = 1.0
-
-
-class NotTheOwnerError(Exception):
-    """A viewer asks for what ranks of somebody else's job write or do; one sentence."""
 
 
 class ReaderPlaces:
@@ -74,8 +70,8 @@ class ReaderPlaces:
 class JobLogs:
     """Output of jobs. Raises UnknownNameError, NotTheOwnerError and OrderRefusedError."""
 
-    def __init__(self, runtime: Runtime, questions: NodeQuestions) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, questions: NodeQuestions, looks: Looks) -> None:
+        self._runtime, self._looks = runtime, looks
         self._questions = questions
         self._places = ReaderPlaces()
 
@@ -84,7 +80,7 @@ class JobLogs:
     ) -> AsyncGenerator[admin_pb2.LogLines, None]:
         """Yield what is kept, and with ``follow`` what comes, until the job has ended."""
         job = job_named(self._runtime.state, request.job)
-        await check_owner(who, job, "output")
+        await self._looks.check(who, job, "output")
         rank = request.rank if request.HasField("rank") else None
         with self._places.place(who):
             async for lines in self._read(job.id, rank, follow=request.follow):
@@ -167,8 +163,8 @@ def nodes_of(job: JobRecord, rank: int | None) -> Sequence[str]:
 class JobStacks:
     """Looks at jobs. Raises UnknownNameError, NotTheOwnerError and OrderRefusedError."""
 
-    def __init__(self, runtime: Runtime, inspector: Inspector) -> None:
-        self._runtime = runtime
+    def __init__(self, runtime: Runtime, inspector: Inspector, looks: Looks) -> None:
+        self._runtime, self._looks = runtime, looks
         self._inspector = inspector
 
     async def inspect(
@@ -176,7 +172,7 @@ class JobStacks:
     ) -> AsyncGenerator[admin_pb2.NodeInspection, None]:
         """Yield what each node tells of its ranks, the fastest first."""
         job = job_named(self._runtime.state, request.job)
-        await check_owner(who, job, "stack")
+        await self._looks.check(who, job, "stacks")
         generation = job.generation.number
         self._refuse_ending(job, generation)
         try:
@@ -229,16 +225,17 @@ class SlowRanks:
         runtime: Runtime,
         finding: Callable[[JobRecord], LiveFinding],
         look: Callable[[JobRecord], Awaitable[SeenLook | None]],
+        looks: Looks,
     ) -> None:
         """``look`` looks at the collectives of a job's ranks, and takes seconds."""
-        self._runtime = runtime
+        self._runtime, self._looks = runtime, looks
         self._finding = finding
         self._look = look
 
     async def judge(self, name: str, who: Identity) -> admin_pb2.Slowness:
         """Return what is known of a job's ranks."""
         job = job_named(self._runtime.state, name)
-        await check_owner(who, job, "slowness")
+        await self._looks.check(who, job, "slowness")
         if job.state not in ACTIVE:
             raise OrderRefusedError(_without_ranks(job))
         seen = await self._look(job)
@@ -371,26 +368,3 @@ def _blind(job: JobRecord, finding: LiveFinding) -> Iterator[str]:
     yield from _unnamed(finding)
     if finding.verdict is not None:
         yield from finding.verdict.blind
-
-
-# --- who may ask ---------------------------------------------------------------------------------
-
-
-async def check_owner(who: Identity, job: JobRecord, what: str) -> None:
-    """Raise NotTheOwnerError for who may not see ``what`` ("output") of a job."""
-    # In a thread: whose login it is, a directory service may be asked.
-    if not await asyncio.to_thread(may_read, who, job):
-        raise NotTheOwnerError(
-            f"{who.name} is {who.role.value}, and {job.name} is another user's (uid "
-            f"{job.spec.uid}); its {what} is for its user and operators"
-        )
-
-
-def may_read(who: Identity, job: JobRecord) -> bool:
-    """Return whether somebody may see what a job wrote: an operator, or its user by the login."""
-    if who.role is Role.OPERATOR:
-        return True
-    try:
-        return pwd.getpwnam(who.name).pw_uid == job.spec.uid
-    except (KeyError, ValueError):
-        return False

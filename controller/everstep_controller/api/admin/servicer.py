@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from everstep_controller.api.admin.admin_api import AdminApi
+from everstep_controller.api.admin.askers import asker
 from everstep_controller.api.admin.callers import (
     VIEWERS,
     Context,
@@ -103,7 +104,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, VIEWERS)
         async with (
             failing_with_codes(context),
-            aclosing(self._admin.logs.read(request, who)) as found,
+            aclosing(self._admin.logs.read(request, asker(who, request))) as found,
         ):
             async for lines in found:
                 yield lines
@@ -115,7 +116,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         who = await allow(context, VIEWERS)
         async with (
             failing_with_codes(context),
-            aclosing(self._admin.stacks.inspect(request, who)) as told,
+            aclosing(self._admin.stacks.inspect(request, asker(who, request))) as told,
         ):
             async for node in told:
                 yield node
@@ -126,7 +127,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         """See admin.proto."""
         who = await allow(context, VIEWERS)
         async with failing_with_codes(context):
-            return await self._admin.slowness.judge(request.job, who)
+            return await self._admin.slowness.judge(request.job, asker(who, request))
 
     @question
     async def GetFleetLedger(
@@ -143,6 +144,16 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
         async with failing_with_codes(context):
             async for row in self._queries.history(request):
                 yield row
+
+    @question
+    async def GetSteps(self, request: admin_pb2.GetStepsRequest) -> admin_pb2.Steps:
+        """See admin.proto."""
+        return self._admin.series.steps(request)
+
+    @question
+    async def GetSamples(self, request: admin_pb2.GetSamplesRequest) -> admin_pb2.Samples:
+        """See admin.proto."""
+        return self._admin.series.samples(request.node)
 
     @question
     async def GetSnapshots(self, request: admin_pb2.GetSnapshotsRequest) -> admin_pb2.Snapshots:

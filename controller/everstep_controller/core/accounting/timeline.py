@@ -130,6 +130,16 @@ class Timeline:
                 totals[piece.segment.category] += lasted_ns * piece.segment.nodes
         return _told(totals)
 
+    def node_ns_by_incident(self, now_ns: int) -> dict[str, int]:
+        """Return nanoseconds of nodes of each incident that has cost some, up to ``now_ns``."""
+        spent: Counter[str] = Counter()
+        for owners in self.folded_node_ns.values():
+            spent.update(owners)
+        for segment, from_ns, until_ns in self._pieces(now_ns):
+            spent[segment.incident] += (until_ns - from_ns) * segment.nodes
+        del spent[""]
+        return dict(spent)
+
     def hours(self, now_ns: int, after_ns: int = 0) -> Iterator[HourMark]:
         """Yield the marks of the newest hours, the last of which is going on, or its last one.
 

@@ -160,6 +160,8 @@ class TimeoutJudged:
     generation: int
     sentence: str
     nodes: tuple[str, ...] = ()
+    # It names ranks, and not just those of which nothing is known.
+    is_conclusive: bool = True
 
 
 ControllerEvent = (

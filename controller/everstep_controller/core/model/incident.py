@@ -118,6 +118,8 @@ class WaitedFor:
     generation: int
     sentence: str
     nodes: tuple[str, ...] = ()
+    # It is known which rank called what did not fit.
+    is_departure: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -218,10 +218,8 @@ def _waited_for(job: JobRecord, generation: int) -> WaitedFor | None:
     if known is None or known.generation > generation:
         return None
     # Name the rank that departed the last time where the same comes again.
-    unfit = any(
-        one.got_unfit_data for one in job.recovery.deaths if one.exit.generation == generation
-    )
-    return known if unfit or known.generation == generation else None
+    same = known.generation == generation
+    return known if same or _got_unfit_data(job, generation) else None
 
 
 def _rollback(job: JobRecord, generation: int) -> AskedRollback | None:
@@ -402,14 +400,24 @@ def timeout_judged(turn: Turn, event: TimeoutJudged) -> None:
     job = turn.state.jobs.get(event.job)
     if job is None or event.generation > job.generation.number:
         return
-    waited_for = WaitedFor(event.generation, event.sentence, event.nodes)
-    if job.recovery.waited_for == waited_for:
+    known, unfit = job.recovery.waited_for, _got_unfit_data(job, event.generation)
+    departure = unfit and event.is_conclusive
+    waited_for = WaitedFor(event.generation, event.sentence, event.nodes, departure)
+    # Who departed is not forgotten when the same comes again and less is seen of it.
+    says_less = unfit and known is not None and known.is_departure and not departure
+    if known == waited_for or says_less:
         return
     job.recovery.waited_for = waited_for
     _correct_incident(turn, job, waited_for)
     why = f"why generation {event.generation} ended"
     turn.announce(job.name, "TimeoutJudged", f"{job.name}: {why}: {event.sentence}")
     turn.mark_job(job.id)
+
+
+def _got_unfit_data(job: JobRecord, generation: int) -> bool:
+    return any(
+        one.got_unfit_data for one in job.recovery.deaths if one.exit.generation == generation
+    )
 
 
 def _correct_incident(turn: Turn, job: JobRecord, waited_for: WaitedFor) -> None:

@@ -3,6 +3,7 @@
 from itertools import count
 
 from everstep_cli.page.access import SESSION_S, SESSIONS_MAX, TOKEN_S, Access
+from everstep_proto.tls import Role
 
 
 class _Clock:
@@ -61,3 +62,33 @@ def test_the_oldest_session_ends_for_one_more_than_there_may_be() -> None:
     sessions = [access.open_session(access.new_token()) or "" for _ in range(SESSIONS_MAX + 1)]
     assert not access.has_session(sessions[0])
     assert all(access.has_session(one) for one in sessions[1:])
+
+
+def test_a_session_has_the_role_of_its_address_and_each_role_has_one() -> None:
+    access = _access()
+    viewer, operator = access.new_token(), access.new_token(Role.OPERATOR)
+    roles = []
+    for token in (operator, viewer):
+        person = access.person(access.open_session(token) or "")
+        assert person is not None
+        roles.append(person.role)
+    assert roles == [Role.OPERATOR, Role.VIEWER]
+
+
+def test_a_session_that_is_ended_is_over_and_others_are_not() -> None:
+    access = _access()
+    first, second = (access.open_session(access.new_token()) or "" for _ in range(2))
+    access.end_session(first)
+    access.end_session("nobody's")
+    assert not access.has_session(first)
+    assert access.has_session(second)
+    assert access.left_s(first) == 0
+    assert access.left_s(second) == SESSION_S
+
+
+def test_a_page_that_starts_anew_knows_no_session_and_no_token_of_before() -> None:
+    before = _access()
+    session, token = before.open_session(before.new_token()), before.new_token()
+    after = Access(_Clock(), iter(["other"]).__next__)
+    assert not after.has_session(session or "")
+    assert after.open_session(token) is None

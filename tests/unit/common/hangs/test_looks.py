@@ -17,11 +17,12 @@ from everstep_common.hangs.looks import (
     stuck_ranks,
     where_ranks_stand,
 )
-from everstep_common.hangs.node_reports import NodeTold
+from everstep_common.hangs.node_reports import NodeTold, read_all
 from everstep_common.hangs.reports.rank_report import (
     GroupReport,
     Operation,
     OperationState,
+    ProcessEnding,
     ProcessFacts,
     ProcessState,
     RankHangReport,
@@ -245,3 +246,33 @@ def test_what_the_controller_keeps_does_not_tell_in_which_functions_ranks_are() 
 def test_a_rank_that_is_no_culprit_is_never_stuck() -> None:
     stopped = replace(_report(1), process=ProcessFacts(state=ProcessState.STOPPED))
     assert stuck_ranks([stopped], _CPU) == ()
+
+
+def _standing(rank: int, *, waits: bool) -> RankHangReport:
+    """Return a report of a rank that waits in operation 7, or has come to 6 and no further."""
+    pending = (Operation(7, "all_reduce", "4 Float", OperationState.STARTED),) if waits else ()
+    group = GroupReport("default", "0-3", 4, 6 + waits, 6, pending_count=waits, pending=pending)
+    return RankHangReport(rank=rank, world_size=4, groups=(group,))
+
+
+_UNFIT = ProcessEnding(exit_code=0, signal=6, kind="collective_mismatch", text="32 vs 4")
+
+
+def test_a_rank_that_got_unfit_data_says_that_it_is_the_program_though_its_node_told_nothing() -> (
+    None
+):
+    reports = tuple(json_text(_standing(rank, waits=rank == 3)) for rank in (2, 3))
+    silent = NodeTold("n0", 0, 2, (), "its launcher did not answer")
+    others = NodeTold("n1", 2, 2, reports)
+    assert judge_told((silent, others)).verdict.kind is HangClass.CPU_SIDE
+    known = replace(silent, endings=((0, _UNFIT), (9, _UNFIT)))
+    verdict = judge_told((known, others)).verdict
+    assert (verdict.kind, verdict.culprits, verdict.suspects) == (HangClass.DESYNC, (), "0")
+
+
+def test_what_a_node_says_of_an_ending_counts_more_than_what_else_is_known() -> None:
+    gave_up = ProcessEnding(exit_code=1, signal=0, kind="collective_timeout", text="Timed out")
+    process = ProcessFacts(ProcessState.DEAD, ending=gave_up)
+    report = json_text(replace(_report(0), process=process))
+    told = NodeTold("n0", 0, 4, (report,), endings=((0, _UNFIT),))
+    assert read_all([told]).reports[0].process.ending == gave_up

@@ -21,12 +21,16 @@ def _storing() -> Months:
     return story
 
 
+def _state(story: Months) -> JobState:
+    return story.job.state
+
+
 def _end_closing(story: Months) -> dict[Category, int]:
-    assert story.job.state is JobState.CLOSING
+    assert _state(story) is JobState.CLOSING
     begun_ns = story.now_ns
     saved = events.FinalSaveEnded("j", story.job.generation.number, "it is there", False)
     story.tell(saved, after_s=30)
-    assert story.job.state is JobState.ENDED
+    assert _state(story) is JobState.ENDED
     assert story.now_ns - begun_ns == 30 * S
     told = story.job.ledger.totals(story.now_ns)
     assert sum(told.values()) == story.job.ledger.wall_ns(story.now_ns)

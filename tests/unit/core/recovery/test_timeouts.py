@@ -134,6 +134,22 @@ def test_who_called_what_did_not_fit_is_told_and_no_node_is() -> None:
     assert incident.node == ""
 
 
+def test_who_called_what_did_not_fit_is_not_forgotten_when_less_is_seen_the_next_time() -> None:
+    story = Incidents()
+    story.run()
+    _unfit(story, 20)
+    story.tell(TimeoutJudged(story.job.id, 1, _DEPARTED))
+    story.stop_all()
+    story.run()
+    _unfit(story, 20)
+    story.tell(
+        TimeoutJudged(story.job.id, 2, "It is one or more of ranks 0-1.", is_conclusive=False)
+    )
+    story.stop_all()
+    assert "(generation 1: Rank 2 holds the job back" in story.job.ending.wanted
+    assert decode_state(encode(story.core.state)) == story.core.state
+
+
 def test_who_called_what_did_not_fit_is_told_when_the_same_comes_again() -> None:
     story = Incidents()
     story.run()

@@ -2,7 +2,8 @@
 
 Who exits first of those that wait is not who is waited for, and who gets data that do not fit has
 not called for it. So the ranks that have not exited are looked at before they are killed, and of
-those that have, their dumps are read.
+those that have, their dumps are read. Their job waits two seconds for that, and longer only where
+readers get no processor; what is not read by then is read on meanwhile.
 """
 
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from everstep.launch.inspection.look_service import LookService
 from everstep.launch.inspection.question import Answer, Question, RankAsked
-from everstep.launch.inspection.reading import DEADLINE_S, Reading
+from everstep.launch.inspection.reading import DEADLINE_S, PATIENT_S, Reading
 from everstep.launch.inspection.sources.dump_files import (
     exit_prefix,
     fresh_dumps,
@@ -33,6 +34,9 @@ from everstep_common.hangs.reports.rank_report import (
 # Where users let torch write its own dumps; the first of them that is set.
 _DUMP_NAMES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 _TEXT_MAX = 400
+# A look whose readers run takes less than DEADLINE_S; nothing waits longer for one without a
+# processor. What it leaves to be read then has a second.
+_STARVED_S, _DUMPS_S = 5.0, 1.0
 
 Told = Callable[[tuple[Answer, ...]], None]
 
@@ -87,6 +91,8 @@ class EndEvidence:
         self._now = _Generation(0, range(0), 0, 0)
         self._kept: _Generation | None = None
         self._ends_s: float | None = None
+        # Until then, nothing is done to the ranks.
+        self._began_s = self._acts_s = 0.0
         self._waiting: list[Callable[[], None]] = []
         self._told: list[Told] = []
 
@@ -101,7 +107,7 @@ class EndEvidence:
 
     def begin(self, number: int, ranks: range, world_size: int) -> None:
         """A generation starts; what was seen of the one before is kept until it steps."""
-        for prefix in self._prefixes[:1]:
+        for prefix in () if self.under_way else self._prefixes[:1]:
             remove_exit_dumps(prefix, ranks)
         self._now = _Generation(number, ranks, world_size, time.time_ns())
 
@@ -126,12 +132,14 @@ class EndEvidence:
         if self._now.answers is None and self._now.number:
             self._now.answers = {}
             self._kept = self._now
-            self._ends_s = self._monotonic() + DEADLINE_S
-            self._looks.ask(self._looked)
+            self._began_s = self._monotonic()
+            self._acts_s = self._began_s + _STARVED_S
+            self._ends_s = self._began_s + PATIENT_S
+            self._looks.ask(self._looked, patient=True)
 
     def then(self, act: Callable[[], None]) -> None:
-        """Act when the evidence is taken: at once, or in two seconds at most."""
-        if self.under_way:
+        """Act when the evidence is taken: at once, or when nobody waits for it any longer."""
+        if self.under_way and self._monotonic() < self._acts_s:
             self._waiting.append(act)
         else:
             act()
@@ -147,13 +155,17 @@ class EndEvidence:
 
     def due_in_s(self) -> float | None:
         """Return after how long `advance` has to be called at the latest, if at all."""
-        return None if self._ends_s is None else max(0.0, self._ends_s - self._monotonic())
+        if self._ends_s is None:
+            return None
+        return max(0.0, (self._acts_s if self._waiting else self._ends_s) - self._monotonic())
 
     def advance(self) -> None:
         """Go on with what is under way; nobody waits longer than until its deadline."""
         self._reading.advance()
         if self._ends_s is not None and self._monotonic() >= self._ends_s:
             self._finish()
+        elif self._monotonic() >= self._acts_s:
+            self._act()
 
     def close(self) -> None:
         """End what reads; nobody waits for it."""
@@ -162,6 +174,8 @@ class EndEvidence:
     def _looked(self, answers: tuple[Answer, ...]) -> None:
         if self._kept is None or self._kept.answers is None or not self.under_way:
             return
+        now_s = self._monotonic()
+        self._acts_s = max(self._began_s + DEADLINE_S, now_s + _DUMPS_S)
         seen = {one.report.rank: one for one in answers if one.report.rank in self._kept.ranks}
         self._kept.answers.update(seen)
         left = {rank: self._has_ended(rank) for rank in self._kept.ranks}
@@ -179,7 +193,7 @@ class EndEvidence:
             ras=self._ras.address,
             pids=tuple(one.report.pid for one in seen.values()),
         )
-        self._reading.begin(question, asked)
+        self._reading.begin(question, asked, within_s=(self._ends_s or now_s) - now_s)
 
     def _asks_ras(self, ended: _Generation) -> bool:
         """Return whether NCCL RAS is asked: by the node of rank 0 alone, and once."""
@@ -207,11 +221,14 @@ class EndEvidence:
 
     def _finish(self) -> None:
         self._ends_s = None
-        waiting, self._waiting = self._waiting, []
         told, self._told = self._told, []
         answers = self._answers()
         for one in told:
             one(answers)
+        self._act()
+
+    def _act(self) -> None:
+        waiting, self._waiting = self._waiting, []
         for act in waiting:
             act()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from everstep.launch.inspection.question import Answer, Question, RankAsked, Seen
 from everstep.launch.inspection.rank_pages import RankFacts
-from everstep.launch.inspection.reading import PATIENT_S, Reading, py_spy, unread
+from everstep.launch.inspection.reading import AGAIN, PATIENT_S, Reading, py_spy, unread
 from everstep_common.codec import json_text
 
 SOCKET = "look.sock"
@@ -117,8 +117,8 @@ class LookService:
         if why := self._ending():
             self._finished(tuple(unread(one, question, why) for one in asked))
         else:
-            within_s = PATIENT_S if patient else 0.0
-            self._reading.begin(question, asked, within_s=within_s)
+            within_s, again = (PATIENT_S, AGAIN) if patient else (0.0, "")
+            self._reading.begin(question, asked, within_s=within_s, again=again)
 
     def _question(self, *, recent: bool = False) -> Question:
         return Question(

@@ -30,6 +30,8 @@ from everstep_common.hangs.reports.rank_report import (
 # All of a look takes no longer; where a person waits for it, a loaded machine has more.
 DEADLINE_S = 2.0
 PATIENT_S = 10.0
+# What that person is told to do when it was not enough.
+AGAIN = "; try again"
 # Of it, an interpreter that starts, and a line on its way, may take so much.
 _RESERVE_S = 0.2
 _REAP_S = 0.2
@@ -71,7 +73,6 @@ class Reading:
         self._answers: dict[int, Answer] = {}
         self._readers: list[_Reader] = []
         self._began_s = self._ends_s = 0.0
-        # What a person is told to do about it.
         self._again = ""
 
     @property
@@ -90,18 +91,19 @@ class Reading:
         user: User | None = None,
         *,
         within_s: float = 0.0,
+        again: str = "",
     ) -> None:
         """Start to read all of them; what is asked for is the same for all.
 
         ``within_s`` is when it ends at the latest, 0: as usual. A reader that runs takes no longer
-        by that; one that waits for a processor may.
+        by that; one that waits for a processor may. ``again`` is what a person is told to do then.
         """
         self._question = question
         self._asked = {one.rank: one for one in ranks}
         self._answers = {}
         self._began_s = self._monotonic()
         self._ends_s = self._began_s + max(within_s, self._deadline_s)
-        self._again = "; try again" if within_s else ""
+        self._again = again
         for start in range(0, len(ranks), RANKS_MAX):
             part = tuple(ranks[start : start + RANKS_MAX])
             asked = replace(question, ranks=part, within_s=self._deadline_s - _RESERVE_S)
