@@ -1,6 +1,6 @@
 """Account from what the controller answers. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from everstep_cli.report.account import (
@@ -24,7 +24,7 @@ _NS = 1_000_000_000
 _DAY_S = 86_400
 _USED, _BY_STALLS = "used of what may be lost for 99.5 %", "all, by stalls"
 _EACH = "what each failure may cost to hold 99.5 %"
-_KNOWN = frozenset(one.value for one in Category)
+_KNOWN: Mapping[str, Category] = {one.value: one for one in Category}
 # Published ratios that want more of a job than where its time went.
 _OF_ONE_JOB = frozenset({"Meta", "Google resiliency", "ByteRobust hourly", "ByteRobust worst hour"})
 # Of jobs that name no account, or no queue.
@@ -192,7 +192,7 @@ def _allowed(budget: FailureBudget) -> Iterator[tuple[str, str]]:
 
 def _published(summed: Sequence[Slice]) -> Iterator[Ratio]:
     """Yield what others would call the ratio of several jobs together, as far as days tell it."""
-    totals = {Category(one.name): round(one.seconds * _NS) for one in summed if one.name in _KNOWN}
+    totals = {_KNOWN[one.name]: round(one.seconds * _NS) for one in summed if one.name in _KNOWN}
     for one in published(Measured(totals, {})):
         if one.name not in _OF_ONE_JOB:
             yield Ratio(one.name, one.value, one.definition, one.source)
