@@ -1,6 +1,6 @@
 """Account from what the controller answers. Pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from everstep_cli.report.account import (
@@ -14,10 +14,19 @@ from everstep_cli.report.account import (
 )
 from everstep_cli.report.amounts import moment, share, span
 from everstep_cli.report.from_history import incidents_of, periods_of_hours
+from everstep_controller.core.accounting.categories import Category, Group
+from everstep_controller.core.accounting.ledger import TARGET
+from everstep_controller.core.accounting.reliability import FailureBudget, failure_budget
+from everstep_controller.core.accounting.variants import Measured, published
 from everstep_proto.generated import admin_pb2
 
 _NS = 1_000_000_000
 _DAY_S = 86_400
+_USED, _BY_STALLS = "used of what may be lost for 99.5 %", "all, by stalls"
+_EACH = "what each failure may cost to hold 99.5 %"
+_KNOWN: Mapping[str, Category] = {one.value: one for one in Category}
+# Published ratios that want more of a job than where its time went.
+_OF_ONE_JOB = frozenset({"Meta", "Google resiliency", "ByteRobust hourly", "ByteRobust worst hour"})
 # Of jobs that name no account, or no queue.
 NO_NAME = "(none)"
 _HELD_BACK = ("IsolationHeldBack", "IsolationAdvised", "IsolationOverridden", "PlanDropped")
@@ -54,7 +63,7 @@ def account_of_life(ledger: admin_pb2.Ledger, detail: admin_pb2.JobDetail, told:
         begin_ns=ledger.begin_ns,
         end_ns=ledger.begin_ns + ledger.wall_ns,
         unit="wall clock",
-        slices=list(slices(ledger.categories)),
+        slices=sorted(slices(ledger.categories), key=lambda one: -one.seconds),
         of_one_job=True,
         devices=list(slices(ledger.devices)) if ledger.degraded_device_s else [],
         node_days=_node_days(ledger),
@@ -84,12 +93,13 @@ def _facts(ledger: admin_pb2.Ledger, detail: admin_pb2.JobDetail) -> Iterator[tu
     if ledger.mttf_s:
         yield "between failures, on average", span(ledger.mttf_s)
     if ledger.failures:
-        yield "used of what may be lost for 99.5 %", share(ledger.budget_burnt, 1)
+        # Where snapshots and saves alone have taken more, failures have none.
+        yield _USED, share(ledger.budget_burnt, 1) if ledger.budget_per_failure_s else _BY_STALLS
 
 
 def _figures(ledger: admin_pb2.Ledger) -> Iterator[tuple[str, str]]:
     if ledger.failures:
-        yield "what each failure may cost to hold 99.5 %", span(ledger.budget_per_failure_s)
+        yield _EACH, span(ledger.budget_per_failure_s)
     if ledger.degraded_device_s:
         yield "ETTR_devices: in device-seconds", share(ledger.ettr_devices, 1)
     if ledger.expected_ettr:
@@ -133,7 +143,7 @@ def account_of_days(
         raise NoTimeError(days_there_are(ledger))
     whole = Range(days[0].begin_ns, min(days[-1].end_ns, wanted.end_ns))
     summed = _added(days)
-    return Account(
+    account = Account(
         subject=subject,
         begin_ns=whole.begin_ns,
         end_ns=whole.end_ns,
@@ -152,6 +162,40 @@ def account_of_days(
         accounts=_bills(told.accounts),
         queues=_bills(told.queues),
     )
+    budget = _budget(summed, len(account.failures))
+    return replace(
+        account,
+        ratios=list(_published(summed)),
+        facts=list(_facts_of_days(account, budget)),
+        figures=list(_allowed(budget)),
+    )
+
+
+def _budget(summed: Sequence[Slice], failures: int) -> FailureBudget:
+    spent = (one.seconds for one in summed if one.group is Group.INCIDENT)
+    stalls = (one.seconds for one in summed if one.name.startswith("ckpt.stall."))
+    whole_s = sum(one.seconds for one in summed)
+    return failure_budget(TARGET, whole_s, sum(stalls), sum(spent), failures)
+
+
+def _facts_of_days(account: Account, budget: FailureBudget) -> Iterator[tuple[str, str]]:
+    if failures := len(account.failures):
+        between_s = (account.end_ns - account.begin_ns) / _NS / failures
+        yield "between failures, on average", span(between_s)
+        yield _USED, share(budget.burnt, 1) if budget.per_failure_s else _BY_STALLS
+
+
+def _allowed(budget: FailureBudget) -> Iterator[tuple[str, str]]:
+    if budget.per_failure_s:
+        yield _EACH, f"{span(budget.per_failure_s)} of nodes' time"
+
+
+def _published(summed: Sequence[Slice]) -> Iterator[Ratio]:
+    """Yield what others would call the ratio of several jobs together, as far as days tell it."""
+    totals = {_KNOWN[one.name]: round(one.seconds * _NS) for one in summed if one.name in _KNOWN}
+    for one in published(Measured(totals, {})):
+        if one.name not in _OF_ONE_JOB:
+            yield Ratio(one.name, one.value, one.definition, one.source)
 
 
 def _bills(ledger: admin_pb2.FleetLedger | None) -> list[Bill]:

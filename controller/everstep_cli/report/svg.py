@@ -27,7 +27,7 @@ FILLS = {
     Group.OVERHEAD: Fill("#56B4E9", "M4 0v8"),
     Group.INITIAL: Fill("#BBBBBB", "M0 4h8"),
     Group.PLANNED: Fill("#CC79A7", "M0 8L8 0"),
-    Group.INCIDENT: Fill("#D55E00", "M0 0L8 8"),
+    Group.INCIDENT: Fill("#A63603", "M0 0L8 8"),
     Group.UNKNOWN: Fill("#FFFFFF", "M0 0L8 8M0 8L8 0"),
     Group.ABSENT: Fill("#EEEEEE", "M3 3h2v2h-2z"),
 }

@@ -11,6 +11,8 @@ from everstep_controller.core.accounting.categories import Group
 _WIDTH, _LEFT, _RIGHT, _MARKS, _BAR = 960, 8, 8, 22, 34
 _TOP = _MARKS + 16
 _COLUMN = 120
+# Room of a date.
+_LABEL = 96.0
 _NS = 1_000_000_000
 _NOTHING = Fill("#DDDDDD")
 
@@ -54,7 +56,8 @@ def _told(one: IncidentAccount) -> str:
 def ratio_strip(account: Account) -> str:
     """Return a column for each period: what it went to, from training at the bottom up.
 
-    The axis begins below the worst period, so that small losses are seen.
+    Times are true to scale, and one in which there was nothing is empty. The axis begins below the
+    worst period, so that small losses are seen.
     """
     periods = [one for one in account.periods if one.seconds > 0]
     begin = axis_begin(min((one.ettr_time for one in periods), default=0.0))
@@ -62,14 +65,22 @@ def ratio_strip(account: Account) -> str:
     left = 52
     made.text(left - 6, 16, "100 %", "end")
     made.text(left - 6, 12 + _COLUMN, f"{100 * begin:g} %", "end")
-    width = (_WIDTH - left - _RIGHT) / max(1, len(periods))
-    for place, one in enumerate(periods):
-        _column(made, left + place * width, width, begin, one)
+    first_ns = periods[0].begin_ns if periods else 0
+    length_ns = max(1, periods[-1].end_ns - first_ns) if periods else 1
+
+    def x_of(at_ns: int) -> float:
+        return left + (at_ns - first_ns) / length_ns * (_WIDTH - left - _RIGHT)
+
+    for one in periods:
+        _column(made, x_of(one.begin_ns), x_of(one.end_ns) - x_of(one.begin_ns), begin, one)
     days = all(moment(one.begin_ns).endswith("00:00:00") for one in periods)
-    for place in range(0, len(periods), max(1, -(-len(periods) // 8))):
-        x = left + (place + 0.5) * width
-        word = moment(periods[place].begin_ns)[5 : 10 if days else 16]
-        made.text(x, _COLUMN + 28, word, "middle")
+    shown_until = -_LABEL
+    for one in periods:
+        x = x_of((one.begin_ns + one.end_ns) // 2)
+        if x - shown_until > _LABEL and x < _WIDTH - _LABEL / 3:
+            word = moment(one.begin_ns)[5 : 10 if days else 16]
+            made.text(x, _COLUMN + 28, word, "middle")
+            shown_until = x
     return made.drawn()
 
 

@@ -341,8 +341,10 @@ def _failures(ledger: admin_pb2.Ledger) -> str:
 
 
 def _budget(ledger: admin_pb2.Ledger) -> str:
-    if not ledger.budget_per_failure_s:
+    if not ledger.failures:
         return "no failure yet, so no failure rate to tell from"
+    if not ledger.budget_per_failure_s:
+        return "no failure may cost anything: ckpt.stall.* has taken 0.5 % of the time already"
     each = f"a failure may cost {ledger.budget_per_failure_s:.1f} s at the failure rate so far"
     return f"{each}; {ledger.budget_burnt:.0%} of what failures may cost is used up"
 

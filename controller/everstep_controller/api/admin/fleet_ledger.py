@@ -23,7 +23,7 @@ _DEFINITIONS = (
     "the time.",
     "ETTR_time = (productive + slow.*) / time of nodes in jobs. ETTR_work = productive / the same. "
     "ETTR_devices = (productive + slow.*) in device-seconds / the device-seconds of as many nodes "
-    "as the jobs may have.",
+    "as the jobs may have. A device is a rank's: one rank that drives several counts once.",
     "A step that is taken back counts against the hour in which it is.",
 )
 _DEFINITIONS_INCIDENTS = (

@@ -394,7 +394,8 @@ DEFINITIONS = (
     "ETTR_time = (productive + slow.*) / wall: the share of time in which steps were made that "
     "count.",
     "ETTR_work = productive / wall: what a step took beyond its reference time is a loss as well.",
-    "ETTR_devices = (productive + slow.*) in device-seconds / those of all nodes that it may have.",
+    "ETTR_devices = (productive + slow.*) in device-seconds / those of all nodes that it may have. "
+    "A device is a rank's: one rank that drives several counts once.",
     "A failure is an incident that nobody planned: restarts and drains that an operator or its "
     "user ordered, and growth, are none. To hold 99.5 %, each may cost (wall x 0.5 % - "
     "ckpt.stall.*) / failures.",

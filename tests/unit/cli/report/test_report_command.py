@@ -220,3 +220,39 @@ def test_a_sentence_that_looks_like_a_formula_is_words_to_a_spreadsheet() -> Non
 def test_a_job_that_the_controller_has_forgotten_is_told_from_its_history(tmp_path: Path) -> None:
     assert call("long-gone", "-o", str(tmp_path / "gone.html")) == 0
     assert "<h1>Job long-gone</h1>" in (tmp_path / "gone.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(("each_s", "told"), [(12.0, "250.0 %"), (0.0, "all, by stalls")])
+def test_a_budget_that_stalls_have_used_up_is_no_unused_one(each_s: float, told: str) -> None:
+    burnt = 2.5 if each_s else 0.0
+    ledger = admin_pb2.Ledger(failures=3, budget_per_failure_s=each_s, budget_burnt=burnt)
+    found = account_of_life(ledger, admin_pb2.JobDetail(), Told())
+    assert dict(found.facts)["used of what may be lost for 99.5 %"] == told
+
+
+def test_days_of_all_jobs_have_a_budget_and_published_ratios_too() -> None:
+    ledger = admin_pb2.FleetLedger(
+        periods=[
+            admin_pb2.FleetPeriod(
+                begin_ns=10 * _DAY_NS,
+                end_ns=11 * _DAY_NS,
+                categories=[
+                    admin_pb2.Category(name="productive", time_ns=990 * _NS),
+                    admin_pb2.Category(name="ckpt.stall.persist", time_ns=_NS),
+                    admin_pb2.Category(name="inc.init", time_ns=8 * _NS),
+                    admin_pb2.Category(name="of.tomorrow", time_ns=_NS),
+                ],
+            )
+        ]
+    )
+    told = [admin_pb2.Incident(incident="t.1", onset_ns=10 * _DAY_NS, cause="node")]
+    incidents = incidents_of([], told, by_nodes=True)
+    found = account_of_days("All jobs", ledger, Range(0, 20 * _DAY_NS), Told(incidents))
+    assert dict(found.facts) == {
+        "between failures, on average": "1 d",
+        "used of what may be lost for 99.5 %": "200.0 %",
+    }
+    assert dict(found.figures)["what each failure may cost to hold 99.5 %"].startswith("4.0 s")
+    ratios = {one.name: one.value for one in found.ratios}
+    assert ratios["Baidu"] == pytest.approx(1 - 9 / 999)
+    assert "Meta" not in ratios
