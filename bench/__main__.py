@@ -24,6 +24,7 @@ BENCHMARKS = {
     "kubernetes": "fleet.kubernetes",
     "ledger": "journal.ledger",
     "liveness": "liveness.benchmark",
+    "page": "page.benchmark",
     "pair-test": "slow.pair_test",
     "records": "transport.records",
     "recovery": "recovery.benchmark",

@@ -99,6 +99,8 @@ class FakeAdmin:
             "ListJobs": lambda _: self.jobs(),
             "GetJob": lambda asked: self.job(asked.job),
             "GetLedger": lambda asked: self.ledger(asked.job),
+            "GetSteps": lambda asked: self.steps(asked.job),
+            "GetSamples": lambda asked: self.samples(asked.node),
             "GetSlowness": lambda asked: self.slowness(asked.job),
             "GetFleetLedger": lambda asked: self.fleet_ledger(asked.period, asked.periods),
             "GetController": lambda _: self.controller(),
@@ -234,6 +236,14 @@ class FakeAdmin:
     def ledger(self, job: str) -> admin_pb2.Ledger:
         self._fail()
         return LEDGER
+
+    def steps(self, job: str) -> admin_pb2.Steps:
+        self.job(job)
+        return cli_fleet.STEPS
+
+    def samples(self, node: str) -> admin_pb2.Samples:
+        self.node(node)
+        return cli_fleet.SAMPLES
 
     def logs(self, job: str, rank: int | None, *, follow: bool) -> Iterator[admin_pb2.LogLines]:
         self.job(job)

@@ -1,5 +1,7 @@
 """A fleet of five nodes and a job, as the command line would be told of it."""
 
+import math
+
 from everstep_controller.core.accounting.categories import Category
 from everstep_controller.core.accounting.ledger import DEFINITIONS
 from everstep_proto.generated import admin_pb2
@@ -167,6 +169,28 @@ JOB = admin_pb2.JobDetail(
     cadence=cli_snapshots.CADENCE,
 )
 
+# Two steps a second; one in the middle takes two seconds.
+_ENDS = [NOW_NS + place * _SECOND // 2 + (place > 0) * 3 * _SECOND // 2 for place in range(-50, 51)]
+STEPS = admin_pb2.Steps(
+    job="demo",
+    step=range(31, 131),
+    start_ns=_ENDS[:-1],
+    end_ns=_ENDS[1:],
+    training_ns=[400_000_000] * 100,
+)
+SAMPLES = admin_pb2.Samples(
+    node="node-2",
+    newest_ns=NOW_NS,
+    interval_ns=_SECOND,
+    columns=[
+        admin_pb2.SampleColumn(name="cpu_busy_ratio", values=[place / 20 for place in range(20)]),
+        admin_pb2.SampleColumn(name="gpu_busy_ratio_mean", values=[math.nan] * 20),
+        admin_pb2.SampleColumn(
+            name="memory_available_bytes", values=[*[math.nan] * 5, *[2**33] * 15]
+        ),
+        admin_pb2.SampleColumn(name="load_1m", values=[1.0] * 20),
+    ],
+)
 EVENTS = [
     admin_pb2.Event(
         id=1, at_ns=NOW_NS - 60 * _SECOND, reason="RankExited", subject="demo",

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator, Callable
 
 from everstep_cli.client.admin import AdminError
 from everstep_cli.page.source import Source
-from everstep_cli.page.tiles import troubled
 
 # So many browsers look at once; one more is told to look by hand.
 VIEWERS_MAX = 200
@@ -56,9 +55,11 @@ class Live:
 
     async def _look(self) -> str:
         try:
-            nodes, jobs = await self._source.nodes(), await self._source.jobs()
+            fleet, jobs = await self._source.fleet(), await self._source.jobs()
         except AdminError as error:
             return json.dumps({"away": str(error)})
         shown = [[job.job, job.state, job.step if job.has_step else None] for job in jobs.jobs]
-        states = {one.name: one.nodes for one in nodes.summary.states}
-        return json.dumps({"troubled": troubled(nodes.nodes), "states": states, "jobs": shown})
+        tiles = [[t.node, t.state, t.letter, t.shape, t.told] for t in fleet.troubled.values()]
+        counts = fleet.roster.counts(fleet.troubled)
+        told = {"tiles": tiles, "counts": counts, "roster": fleet.roster.mark, "jobs": shown}
+        return json.dumps(told)

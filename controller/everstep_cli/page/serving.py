@@ -36,6 +36,7 @@ def serve(
     doors: Doors,
     now_s: Callable[[], float],
     opened: Callable[[Mapping[Role, str]], None],
+    grafana: str = "",
 ) -> None:
     """Serve until SIGINT or SIGTERM; ``opened`` is told the addresses that let somebody in once.
 
@@ -46,7 +47,7 @@ def serve(
     access, listener = Access(now_s, secrets.token_urlsafe), listening(doors)
     with listener:
         invitations = _Invitations(doors, access, listener, opened)
-        app = application(Source(admin), access, doors, invitations.renew)
+        app = application(Source(admin), access, doors, invitations.renew, grafana)
         server = page_server(doors, app)
         invitations.renew()
         try:
@@ -89,7 +90,6 @@ def page_server(doors: Doors, app: object, limits: Limits | None = None) -> uvic
         http=cast("type[PageConnection]", connection),
         loop=_LOOP,
         ws="none",
-        lifespan="off",
         # What strangers send that is no request is no news.
         log_level="error",
         access_log=False,

@@ -1,27 +1,28 @@
 """Tiles of a fleet: one for each node, told apart by letter, shape and colour. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import groupby
+from urllib.parse import quote
 
+from everstep_cli.report.svg import words
 from everstep_proto.generated import admin_pb2
 
 # State → letter and shape; the colours are the style sheet's. Claims and doubt come before a state.
 _LOOKS = {
-    "healthy": ("", "square"),
-    "joining": ("J", "round"),
-    "validating": ("V", "round"),
-    "probation": ("P", "round"),
+    "lost": ("L", "triangle"),
+    "repairing": ("R", "triangle"),
+    "claimed": ("C", "diamond"),
     "suspect": ("S", "diamond"),
     "doubtful": ("D", "diamond"),
-    "claimed": ("C", "diamond"),
-    "repairing": ("R", "triangle"),
-    "lost": ("L", "triangle"),
+    "away": ("A", "triangle"),
+    "probation": ("P", "round"),
+    "validating": ("V", "round"),
+    "joining": ("J", "round"),
     "maintenance": ("M", "round"),
     "retired": ("X", "round"),
+    "healthy": ("", "square"),
 }
 STATES = tuple(_LOOKS)
-_UNNAMED = "no domain"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,12 +37,22 @@ class Tile:
     @property
     def letter(self) -> str:
         """Return its letter; "" for a node that is well."""
-        return _LOOKS.get(self.state, ("?", ""))[0]
+        return letter_of(self.state)
 
     @property
     def shape(self) -> str:
         """Return its shape."""
-        return _LOOKS.get(self.state, ("", "round"))[1]
+        return shape_of(self.state)
+
+
+def letter_of(state: str) -> str:
+    """Return the letter of a state; "?" for one of a newer controller."""
+    return _LOOKS.get(state, ("?", ""))[0]
+
+
+def shape_of(state: str) -> str:
+    """Return the shape of a state."""
+    return _LOOKS.get(state, ("", "round"))[1]
 
 
 def tile_of(node: admin_pb2.NodeSummary) -> Tile:
@@ -51,25 +62,30 @@ def tile_of(node: admin_pb2.NodeSummary) -> Tile:
         state = "claimed"
     if state == "healthy" and node.doubt:
         state = "doubtful"
+    if state == "healthy" and not node.connected:
+        state = "away"
     owners = ", ".join(claim.owner for claim in node.claims)
-    parts = [node.state, f"claimed by {owners}" if owners else "", node.doubt, node.reason]
-    return Tile(node.node, state, "; ".join(part for part in parts if part))
+    away = "" if node.connected or node.state == "lost" else "its agent is away"
+    whys = (*(claim.reason for claim in node.claims), node.doubt, away, node.reason)
+    why = "; ".join(dict.fromkeys(filter(None, whys)))
+    return Tile(node.node, state, f"claimed by {owners}: {why}" if owners else why)
 
 
-def by_domain(nodes: Iterable[admin_pb2.NodeSummary]) -> list[tuple[str, list[Tile]]]:
-    """Return the tiles of each failure domain, both in the order of their names."""
-    ordered = sorted(nodes, key=lambda node: (not node.domain, node.domain, node.node))
-    return [
-        (domain or _UNNAMED, [tile_of(node) for node in group])
-        for domain, group in groupby(ordered, key=lambda node: node.domain)
-    ]
+def html_of(tile: Tile) -> str:
+    """Return a tile as a list's entry; that of a node that is well is as short as it can be."""
+    place = f'href="/node/{quote(tile.node)}"'
+    node, state = words(tile.node), words(tile.state)
+    if tile.state == "healthy":
+        return f'<li><a class="tile" {place} title="{node}: healthy"></a></li>'
+    return (
+        f'<li><a class="tile {state} {tile.shape}" {place} title="{state}: {words(tile.told)}"'
+        f' aria-label="{node}: {state}">{tile.letter}</a></li>'
+    )
 
 
-def troubled(nodes: Iterable[admin_pb2.NodeSummary]) -> list[Sequence[str]]:
-    """Return node, state, letter, shape and sentence of each node that is not simply well."""
-    tiles = (tile_of(node) for node in nodes)
-    return [
-        (tile.node, tile.state, tile.letter, tile.shape, tile.told)
-        for tile in tiles
-        if tile.state != "healthy"
-    ]
+def troubled(nodes: Iterable[admin_pb2.NodeSummary]) -> dict[str, Tile]:
+    """Return the tile of each node that is not simply well, the worst first."""
+    places = {state: place for place, state in enumerate(STATES)}
+    tiles = [tile for tile in map(tile_of, nodes) if tile.state != "healthy"]
+    tiles.sort(key=lambda tile: (places.get(tile.state, -1), tile.node))
+    return {tile.node: tile for tile in tiles}

@@ -32,10 +32,13 @@ def page(account: Account, made_ns: int, version: str) -> str:
         "moment": amounts.moment,
         "printable": lambda text: text.translate(svg.CONTROLS),
     }
-    source = resources.files("everstep_cli.report").joinpath("report.html.j2")
+    here = resources.files("everstep_cli.report")
+    source = here.joinpath("report.html.j2")
+    pictures_css = here.joinpath("styles", "pictures.css").read_text(encoding="utf-8")
     template = found.from_string(source.read_text(encoding="utf-8"))
     return template.render(
         account=account,
+        pictures_css=Markup(pictures_css),
         headline=headline(account),
         boss=list(numbers(account)),
         waterfall=_Drawing(Markup(waterfall.waterfall(account))),

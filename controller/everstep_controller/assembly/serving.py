@@ -56,6 +56,7 @@ def assemble_serving(
         webhooks=webhooks,
         readings=acting.targets.drivers.readings,
         failed_calls=lambda: acting.targets.drivers.failed_calls,
+        samples=fleet.samples,
         price_per_device_hour=config.price_per_device_hour,
     )
     endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)

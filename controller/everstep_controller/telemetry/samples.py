@@ -24,6 +24,15 @@ class PackedSamples:
     interval_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class NodeSamples:
+    """Rows of one node, oldest first, when the newest was taken, and the time between two."""
+
+    rows: Rows
+    newest_ns: int
+    interval_ns: int
+
+
 class SampleRing:
     """Ring of the last ``window`` rows of each node; NaN where none came yet."""
 
@@ -33,6 +42,7 @@ class SampleRing:
         self._index: dict[str, int] = {}
         self._taken: list[int] = []
         self._newest_ns: dict[str, int] = {}
+        self._interval_ns: dict[str, int] = {}
 
     def add_batch(self, node: str, batch: PackedSamples, now_ns: int) -> int:
         """Add a node's rows; return their number. Raises SampleError for a wrong shape."""
@@ -45,6 +55,7 @@ class SampleRing:
         self._rows[index, slots] = rows
         self._taken[index] += len(rows)
         self._newest_ns[node] = min(last_ns, now_ns)
+        self._interval_ns[node] = batch.interval_ns
         return len(rows)
 
     def newest_ns(self, node: str) -> int | None:
@@ -58,6 +69,16 @@ class SampleRing:
             return float("nan")
         row = (self._taken[index] - 1) % self._window
         return float(self._rows[index, row, COLUMNS.index(column)])
+
+    def of_node(self, node: str) -> NodeSamples:
+        """Return all that is kept of a node; no rows where none came yet."""
+        index = self._index.get(node)
+        if index is None:
+            return NodeSamples(np.empty((0, len(COLUMNS)), dtype=np.float32), 0, 0)
+        taken = self._taken[index]
+        slots = np.arange(max(0, taken - self._window), taken) % self._window
+        newest_ns, interval_ns = self._newest_ns[node], self._interval_ns[node]
+        return NodeSamples(self._rows[index, slots], newest_ns, interval_ns)
 
     def windows(self, nodes: tuple[str, ...], column: str) -> Rows:
         """Return a row per node: the kept values of one metric, oldest first; NaN where none is."""

@@ -2711,6 +2711,164 @@ class HistoryRow(_message.Message):
 Global___HistoryRow: _TypeAlias = HistoryRow  # noqa: Y015
 
 @_typing.final
+class GetStepsRequest(_message.Message):
+    """Which steps."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Id of the job, or its name for the newest of that name."""
+    limit: _builtins.int
+    """At most this many, the newest; 0: all that are kept one by one."""
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "limit", b"limit"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetStepsRequest: _TypeAlias = GetStepsRequest  # noqa: Y015
+
+@_typing.final
+class Steps(_message.Message):
+    """Steps of a job by column, oldest first; those that were taken back are not among them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    JOB_FIELD_NUMBER: _builtins.int
+    STEP_FIELD_NUMBER: _builtins.int
+    START_NS_FIELD_NUMBER: _builtins.int
+    END_NS_FIELD_NUMBER: _builtins.int
+    TRAINING_NS_FIELD_NUMBER: _builtins.int
+    job: _builtins.str
+    """Name of the job."""
+    @_builtins.property
+    def step(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Their numbers."""
+
+    @_builtins.property
+    def start_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """When each began."""
+
+    @_builtins.property
+    def end_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """When each ended."""
+
+    @_builtins.property
+    def training_ns(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of that, what was training: all but the time in which it stood still for a snapshot or warmed up."""
+
+    def __init__(
+        self,
+        *,
+        job: _builtins.str = ...,
+        step: _abc.Iterable[_builtins.int] | None = ...,
+        start_ns: _abc.Iterable[_builtins.int] | None = ...,
+        end_ns: _abc.Iterable[_builtins.int] | None = ...,
+        training_ns: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_ns", b"end_ns", "job", b"job", "start_ns", b"start_ns", "step", b"step", "training_ns", b"training_ns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Steps: _TypeAlias = Steps  # noqa: Y015
+
+@_typing.final
+class GetSamplesRequest(_message.Message):
+    """Of which node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its name."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetSamplesRequest: _TypeAlias = GetSamplesRequest  # noqa: Y015
+
+@_typing.final
+class Samples(_message.Message):
+    """What the agent of a node has measured, oldest first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    NEWEST_NS_FIELD_NUMBER: _builtins.int
+    INTERVAL_NS_FIELD_NUMBER: _builtins.int
+    COLUMNS_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Name of the node."""
+    newest_ns: _builtins.int
+    """When the newest of them were taken; 0 while none came."""
+    interval_ns: _builtins.int
+    """Time from one to the next."""
+    @_builtins.property
+    def columns(self) -> _containers.RepeatedCompositeFieldContainer[Global___SampleColumn]:
+        """What is measured; all have as many values."""
+
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        newest_ns: _builtins.int = ...,
+        interval_ns: _builtins.int = ...,
+        columns: _abc.Iterable[Global___SampleColumn] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["columns", b"columns", "interval_ns", b"interval_ns", "newest_ns", b"newest_ns", "node", b"node"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Samples: _TypeAlias = Samples  # noqa: Y015
+
+@_typing.final
+class SampleColumn(_message.Message):
+    """One thing that is measured."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    VALUES_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name, with its unit: "gpu_power_w_sum"."""
+    @_builtins.property
+    def values(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Values; NaN where the node could not read it."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        values: _abc.Iterable[_builtins.float] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "values", b"values"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SampleColumn: _TypeAlias = SampleColumn  # noqa: Y015
+
+@_typing.final
 class GetFleetLedgerRequest(_message.Message):
     """Which time of which jobs, and by what it is told apart."""
 

@@ -115,6 +115,16 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetHistoryRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.HistoryRow.FromString,
                 _registered_method=True)
+        self.GetSteps = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetSteps',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetStepsRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Steps.FromString,
+                _registered_method=True)
+        self.GetSamples = channel.unary_unary(
+                '/everstep.admin.v1.Admin/GetSamples',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetSamplesRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.Samples.FromString,
+                _registered_method=True)
         self.GetSnapshots = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetSnapshots',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetSnapshotsRequest.SerializeToString,
@@ -354,6 +364,20 @@ class AdminServicer(object):
     def GetHistory(self, request, context):
         """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
         another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSteps(self, request, context):
+        """The newest steps of a job that count, and how long each took. NOT_FOUND for an unknown name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetSamples(self, request, context):
+        """What the agent of a node has measured in the last minutes. NOT_FOUND for an unknown name.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -621,6 +645,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetHistory,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetHistoryRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.HistoryRow.SerializeToString,
+            ),
+            'GetSteps': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSteps,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetStepsRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Steps.SerializeToString,
+            ),
+            'GetSamples': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetSamples,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetSamplesRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.Samples.SerializeToString,
             ),
             'GetSnapshots': grpc.unary_unary_rpc_method_handler(
                     servicer.GetSnapshots,
@@ -1176,6 +1210,60 @@ class Admin(object):
             '/everstep.admin.v1.Admin/GetHistory',
             everstep__proto_dot_generated_dot_admin__pb2.GetHistoryRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.HistoryRow.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSteps(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetSteps',
+            everstep__proto_dot_generated_dot_admin__pb2.GetStepsRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.Steps.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetSamples(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/GetSamples',
+            everstep__proto_dot_generated_dot_admin__pb2.GetSamplesRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.Samples.FromString,
             options,
             channel_credentials,
             insecure,

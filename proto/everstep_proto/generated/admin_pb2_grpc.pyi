@@ -80,6 +80,10 @@ class AdminStub:
     """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
     another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
     """
+    GetSteps: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetStepsRequest, _admin_pb2.Steps]
+    """The newest steps of a job that count, and how long each took. NOT_FOUND for an unknown name."""
+    GetSamples: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSamplesRequest, _admin_pb2.Samples]
+    """What the agent of a node has measured in the last minutes. NOT_FOUND for an unknown name."""
     GetSnapshots: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
     name.
@@ -202,6 +206,10 @@ class AdminAsyncStub(AdminStub):
     """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
     another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
     """
+    GetSteps: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetStepsRequest, _admin_pb2.Steps]  # type: ignore[assignment]
+    """The newest steps of a job that count, and how long each took. NOT_FOUND for an unknown name."""
+    GetSamples: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSamplesRequest, _admin_pb2.Samples]  # type: ignore[assignment]
+    """What the agent of a node has measured in the last minutes. NOT_FOUND for an unknown name."""
     GetSnapshots: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetSnapshotsRequest, _admin_pb2.Snapshots]  # type: ignore[assignment]
     """Every step of a job of which there is a copy, and which of them would be restored now. NOT_FOUND for an unknown
     name.
@@ -417,6 +425,22 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         """Rows of the history, day by day; what has changed within ten minutes may not be among them. INVALID_ARGUMENT for
         another kind or a range that ends before it begins, NOT_FOUND for a key that nobody knows.
         """
+
+    @_abc_1.abstractmethod
+    def GetSteps(
+        self,
+        request: _admin_pb2.GetStepsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Steps, _abc.Awaitable[_admin_pb2.Steps]]:
+        """The newest steps of a job that count, and how long each took. NOT_FOUND for an unknown name."""
+
+    @_abc_1.abstractmethod
+    def GetSamples(
+        self,
+        request: _admin_pb2.GetSamplesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.Samples, _abc.Awaitable[_admin_pb2.Samples]]:
+        """What the agent of a node has measured in the last minutes. NOT_FOUND for an unknown name."""
 
     @_abc_1.abstractmethod
     def GetSnapshots(

@@ -2,9 +2,13 @@
 
 import pytest
 
+from everstep_controller.api.admin.errors import UnknownNameError
 from everstep_controller.api.admin.messages.ledger_messages import ledger
+from everstep_controller.api.admin.series import SeriesQueries
 from everstep_controller.core import events
 from everstep_controller.core.model.job import JobState
+from everstep_controller.telemetry.samples import SampleRing
+from everstep_proto.generated import admin_pb2
 from unit.core.jobs.test_incident_retention import Months
 from unit.core.test_decisions import S
 
@@ -52,3 +56,18 @@ def test_a_job_that_has_not_failed_has_no_rate_and_nothing_is_predicted() -> Non
     told = ledger(story.core.state, story.job, story.now_ns)
     assert (told.failures_per_1000_node_days, told.expected_ettr) == (0, 0)
     assert told.failures_per_1000_node_days_high > 0
+
+
+def test_the_newest_steps_are_told_with_what_of_them_was_training() -> None:
+    story = Months()
+    story.run()
+    _with_snapshots(story, 1, 100)
+    series = SeriesQueries(lambda: story.core.state, SampleRing(2))
+    told = series.steps(admin_pb2.GetStepsRequest(job="j", limit=20))
+    assert list(told.step) == [*range(81, 101)]
+    took_ns = [end - start for start, end in zip(told.start_ns, told.end_ns, strict=True)]
+    assert took_ns == [10 * S] * 20
+    assert list(told.training_ns[:3]) == [9.5 * S, 10 * S, 10 * S]
+    assert len(series.steps(admin_pb2.GetStepsRequest(job="j")).step) > 20
+    with pytest.raises(UnknownNameError):
+        series.steps(admin_pb2.GetStepsRequest(job="k"))

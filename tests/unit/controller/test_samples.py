@@ -29,6 +29,16 @@ def test_the_ring_keeps_the_newest_rows_of_each_node() -> None:
     assert math.isnan(ring.latest("c", COLUMNS[0]))
 
 
+def test_what_is_kept_of_a_node_is_as_many_rows_as_came_and_at_most_the_window() -> None:
+    ring = SampleRing(window=3)
+    ring.add_batch("a", packed(1, 2, interval_ns=5 * S), 100 * S)
+    kept = ring.of_node("a")
+    assert (list(kept.rows[:, 0]), kept.newest_ns, kept.interval_ns) == ([1, 2], 5 * S, 5 * S)
+    ring.add_batch("a", packed(3, 4, first_ns=6 * S), 100 * S)
+    assert list(ring.of_node("a").rows[:, 0]) == [2, 3, 4], "oldest first"
+    assert ring.of_node("nobody").rows.shape == (0, len(COLUMNS))
+
+
 def test_many_nodes_grow_the_ring() -> None:
     ring = SampleRing(window=2)
     for number in range(40):

@@ -1,51 +1,75 @@
-// Keeps the page as the fleet is. Without it the page shows what was so when it was opened.
-"use strict";
-(() => {
-  const live = document.getElementById("live");
-  const tiles = new Map([...document.querySelectorAll("a.tile")].map((tile) => [tile.dataset.node, tile]));
-  const jobs = new Map([...document.querySelectorAll("tr[data-job]")].map((row) => [row.dataset.job, row]));
-  let marked = [];
+// Keeps a page as things are. Without it the page shows what was so when it was opened.
+const REFRESH_MS = 5000;
+const live = document.getElementById("live");
+// Every part as the server has sent it: scripts have changed what is shown since.
+const sent = new Map(parts(document).map((part) => [part.id, plain(part)]));
+let asking = false;
 
-  function say(state, words) {
-    live.dataset.state = state;
-    live.textContent = words;
-  }
+export function say(state, words) {
+  live.dataset.state = state;
+  live.textContent = words;
+}
 
-  function draw(tile, state, letter, shape, told) {
-    tile.className = `tile ${state} ${shape}`;
-    tile.textContent = letter;
-    tile.title = told;
-    tile.setAttribute("aria-label", `${tile.dataset.node}: ${told}`);
-  }
+function parts(of) {
+  return [...of.querySelectorAll("[data-part]")];
+}
 
-  function show(change) {
-    if (change.away !== undefined) {
-      say("away", change.away);
+// Patterns of pictures have other names each time.
+function plain(part) {
+  return part.outerHTML.replace(/(id="|url\(#)p\d+/g, "$1p");
+}
+
+// Puts what the server has now in the place of each part that is another one.
+export async function refresh() {
+  if (asking || document.hidden) return;
+  asking = true;
+  try {
+    const answer = await fetch(location.href, { signal: AbortSignal.timeout(20000) });
+    if (answer.status === 401) {
+      say("away", "this session is over: open the address that 'everstep page' prints");
       return;
     }
-    say("live", `as of ${new Date().toISOString().slice(11, 19)} UTC`);
-    const now = new Map(change.troubled.map((one) => [one[0], one]));
-    for (const node of marked) {
-      if (!now.has(node) && tiles.has(node)) draw(tiles.get(node), "healthy", "", "square", "healthy");
+    const found = new DOMParser().parseFromString(await answer.text(), "text/html");
+    if (!answer.ok) {
+      say("away", found.querySelector(".lead")?.textContent ?? "the controller does not answer");
+      return;
     }
-    for (const [node, state, letter, shape, told] of change.troubled) {
-      if (tiles.has(node)) draw(tiles.get(node), state, letter, shape, told);
-    }
-    marked = [...now.keys()];
-    for (const count of document.querySelectorAll("[data-count]")) {
-      count.textContent = change.states[count.dataset.count] ?? 0;
-    }
-    for (const [name, state, step] of change.jobs) {
-      const row = jobs.get(name);
-      if (row === undefined) continue;
-      row.querySelector("[data-field=state]").textContent = state;
-      row.querySelector("[data-field=step]").textContent = step ?? "";
-    }
+    parts(found).forEach(put);
+    const now = found.getElementById("live");
+    say("live", now.textContent);
+    // An incident that is over, or a job that has ended, does not change any more.
+    if (now.dataset.refresh === undefined) delete live.dataset.refresh;
+  } catch {
+    say("away", "this page does not hear from its server; it tries again");
+  } finally {
+    asking = false;
   }
+}
 
-  marked = [...tiles].filter(([, tile]) => !tile.classList.contains("healthy")).map(([node]) => node);
-  if (live.dataset.follow === undefined) return;
-  const source = new EventSource("/live");
-  source.onmessage = (event) => show(JSON.parse(event.data));
-  source.onerror = () => say("away", "this page does not hear from its server; it tries again");
-})();
+function put(part) {
+  const shown = document.getElementById(part.id);
+  const text = plain(part);
+  if (shown === null || sent.get(part.id) === text) return;
+  sent.set(part.id, text);
+  const focused = shown.contains(document.activeElement) ? document.activeElement.getAttribute("href") : null;
+  const open = [...shown.querySelectorAll("details")].map((one) => one.open);
+  const across = [...shown.querySelectorAll(".scroll")].map((one) => one.scrollLeft);
+  shown.replaceWith(part);
+  part.querySelectorAll("details").forEach((one, place) => { one.open = open[place] ?? one.open; });
+  part.querySelectorAll(".scroll").forEach((one, place) => { one.scrollLeft = across[place] ?? 0; });
+  if (focused !== null) part.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  part.dispatchEvent(new CustomEvent("put", { bubbles: true }));
+}
+
+if (live.dataset.refresh !== undefined) {
+  setInterval(() => { if (live.dataset.refresh !== undefined) refresh(); }, REFRESH_MS);
+  document.addEventListener("visibilitychange", () => { if (live.dataset.refresh !== undefined) refresh(); });
+}
+
+// What is folded away on a screen is on paper.
+let folded = [];
+addEventListener("beforeprint", () => {
+  folded = [...document.querySelectorAll("details:not([open])")];
+  for (const one of folded) one.open = true;
+});
+addEventListener("afterprint", () => { for (const one of folded) one.open = false; });

@@ -13,6 +13,7 @@ from everstep_controller.api.admin.pair_tests import PairTestOperations
 from everstep_controller.api.admin.policies import PolicyQueries
 from everstep_controller.api.admin.queries import AdminSources, Queries
 from everstep_controller.api.admin.ranks import JobLogs, JobStacks, SlowRanks
+from everstep_controller.api.admin.series import SeriesQueries
 from everstep_controller.api.admin.snapshots import SnapshotOperations
 from everstep_controller.core.model.state import CONTROLLER, FLEET
 from everstep_proto.answers import answer
@@ -30,6 +31,7 @@ class AdminApi:
         self.drivers = DriverQueries(runtime, sources.readings, sources.failed_calls)
         self.policies = PolicyQueries(runtime)
         self.queries = Queries(sources, self._log, self.snapshots, self.drivers)
+        self.series = SeriesQueries(lambda: runtime.state, sources.samples)
         self.operations = NodeOperations(runtime, self.queries)
         self.injections = InjectionOperations(runtime)
         self.pair_tests = PairTestOperations(runtime)

@@ -25,6 +25,7 @@ from everstep_controller.api.admin.history_queries import (
 from everstep_controller.api.admin.messages import fleet_messages as messages
 from everstep_controller.api.admin.messages.ledger_messages import ledger
 from everstep_controller.api.admin.node_list import list_nodes
+from everstep_controller.api.admin.series import SampleSource
 from everstep_controller.api.admin.snapshots import SnapshotOperations, SnapshotSource
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.sessions import Sessions
@@ -74,6 +75,7 @@ class AdminSources:
     # What each scheduler said last, and how many calls of each driver have failed, by its name.
     readings: Callable[[], Mapping[str, SchedulerReading]]
     failed_calls: Callable[[], Mapping[str, int]]
+    samples: SampleSource
     price_per_device_hour: float
 
 

@@ -146,6 +146,16 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
                 yield row
 
     @question
+    async def GetSteps(self, request: admin_pb2.GetStepsRequest) -> admin_pb2.Steps:
+        """See admin.proto."""
+        return self._admin.series.steps(request)
+
+    @question
+    async def GetSamples(self, request: admin_pb2.GetSamplesRequest) -> admin_pb2.Samples:
+        """See admin.proto."""
+        return self._admin.series.samples(request.node)
+
+    @question
     async def GetSnapshots(self, request: admin_pb2.GetSnapshotsRequest) -> admin_pb2.Snapshots:
         """See admin.proto."""
         return await self._admin.snapshots.table(request.job)
