@@ -1,13 +1,15 @@
 """Application of the page: its addresses, who may open them, and what each shows."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from sse_starlette.sse import EventSourceResponse
+from sse_starlette.sse import EventSourceResponse, SendTimeoutError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -25,6 +27,8 @@ from everstep_cli.page.source import Source
 from everstep_cli.report import amounts, svg
 from everstep_cli.views import formatting
 
+logger = logging.getLogger(__name__)
+
 COOKIE = "everstep-session"
 _OPEN_TO_ALL = ("/login", "/static/")
 # No script but the page's own file, no other site, no frame around it.
@@ -36,6 +40,16 @@ _HEADERS = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """What somebody chooses about the page."""
+
+    # Address of Grafana; "": there are no links to it.
+    grafana: str = ""
+    # A browser that reads nothing for so long is told nothing more.
+    unread_s: float = 30.0
 
 
 class SessionGuard:
@@ -69,13 +83,25 @@ class SessionGuard:
         await answer(scope, receive, sent)
 
 
+class _Events(EventSourceResponse):
+    """Events to a browser; one that does not read them is told nothing more."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        try:
+            await super().__call__(scope, receive, send)
+        except* SendTimeoutError:
+            logger.info("a browser does not read what it is told, and makes room for another")
+
+
 class Pages:
     """What each address shows."""
 
     def __init__(
-        self, source: Source, access: Access, used: Callable[[], None], grafana: str
+        self, source: Source, access: Access, used: Callable[[], None], options: PageOptions
     ) -> None:
-        self._source, self._access, self._used, self._grafana = source, access, used, grafana
+        self._source, self._access, self._used = source, access, used
+        self._grafana, self._unread_s = options.grafana, options.unread_s
         self._live = Live(source)
         self._templates = Environment(
             loader=PackageLoader("everstep_cli.page"),
@@ -149,7 +175,7 @@ class Pages:
                 async for change in changes:
                     yield {"data": change}
 
-        return EventSourceResponse(told(), ping=15)
+        return _Events(told(), ping=15, send_timeout=self._unread_s)
 
     def _shown(self, template: str, values: Mapping[str, object]) -> Response:
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
@@ -174,10 +200,10 @@ def application(
     access: Access,
     hosts: Iterable[str],
     used: Callable[[], None] = lambda: None,
-    grafana: str = "",
+    options: PageOptions = PageOptions(),
 ) -> Starlette:
     """Return the application; ``hosts`` are the names by which it may be asked for."""
-    pages = Pages(source, access, used, grafana)
+    pages = Pages(source, access, used, options)
     failed: Callable[[Request, Exception], Awaitable[Response]] = pages.failed
 
     @asynccontextmanager

@@ -9,11 +9,12 @@ import uvicorn
 
 from everstep_cli.client.admin import Admin
 from everstep_cli.page.access import Access
-from everstep_cli.page.app import application
+from everstep_cli.page.app import PageOptions, application
 from everstep_cli.page.source import Source
 from everstep_common.addresses import is_loopback, split_address
 
 # By these a browser of this machine asks for it; another name is another site's that leads here.
+_UNREAD_MS = 60_000
 _NAMES = ("localhost", "127.0.0.1", "::1")
 
 
@@ -49,7 +50,7 @@ def serve(
         shown = f"[{host}]" if ":" in host else host
         opened(f"http://{shown}:{listener.getsockname()[1]}/login?token={access.new_token()}")
 
-    app = application(Source(admin), access, _NAMES, invite, grafana)
+    app = application(Source(admin), access, _NAMES, invite, PageOptions(grafana))
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -67,12 +68,15 @@ def serve(
 def _listening(host: str, port: int) -> socket.socket:
     """Return a socket that listens there. Raises ServeError."""
     try:
-        return socket.create_server(
+        listener = socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
     except OSError as error:
         told = f"{host}:{port} cannot be listened on: {error.strerror}"
         raise ServeError(f"{told}; 'ss -ltnp' shows who does, port 0 picks a free one") from error
+    # Connections have it from here: one whose other end takes nothing more is closed.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
+    return listener
 
 
 def keep_in_file(path: Path) -> Callable[[str], None]:
