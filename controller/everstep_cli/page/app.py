@@ -1,18 +1,21 @@
 """Application of the page: its addresses, who may open them, and what each shows."""
 
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from sse_starlette.sse import EventSourceResponse
+from sse_starlette.sse import EventSourceResponse, SendTimeoutError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError
 from everstep_cli.page import contents
@@ -26,12 +29,36 @@ from everstep_cli.page.source import Source
 from everstep_cli.report import amounts, svg
 from everstep_cli.views import formatting
 
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """What somebody chooses about the page."""
+
+    # Address of Grafana; "": there are no links to it.
+    grafana: str = ""
+    # A browser that reads nothing for so long is told nothing more.
+    unread_s: float = 30.0
+
+
+class _Events(EventSourceResponse):
+    """Events to a browser; one that does not read them is told nothing more."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        try:
+            await super().__call__(scope, receive, send)
+        except* SendTimeoutError:
+            logger.info("a browser does not read what it is told, and makes room for another")
+
 
 class Pages:
     """What each address shows."""
 
-    def __init__(self, source: Source, grafana: str) -> None:
-        self._source, self._grafana = source, grafana
+    def __init__(self, source: Source, options: PageOptions) -> None:
+        self._source = source
+        self._grafana, self._unread_s = options.grafana, options.unread_s
         self._live = Live(source)
         self._templates = Environment(
             loader=PackageLoader("everstep_cli.page"),
@@ -89,7 +116,7 @@ class Pages:
                 async for change in changes:
                     yield {"data": change}
 
-        return EventSourceResponse(told(), ping=15)
+        return _Events(told(), ping=15, send_timeout=self._unread_s)
 
     def shown(self, template: str, values: Mapping[str, object]) -> Response:
         """Return a page of a template."""
@@ -115,10 +142,10 @@ def application(
     access: Access,
     doors: Doors,
     used: Callable[[], None] = lambda: None,
-    grafana: str = "",
+    options: PageOptions = PageOptions(),
 ) -> Starlette:
     """Return the application; ``used`` is told that an address has let somebody in."""
-    pages = Pages(source, grafana)
+    pages = Pages(source, options)
     ranks = RankPages(source, pages.shown)
     sessions = SessionPages(access, doors, used, pages.shown)
     failed: Callable[[Request, Exception], Awaitable[Response]] = pages.failed
