@@ -73,7 +73,7 @@ def _look_by_the_page(pair: RealFleet) -> None:
             assert f"{JOB} is another user" in refused.text
         ended = look(Role.OPERATOR, f"/stacks/{JOB}")
         assert f"{JOB} has no ranks now" in ended.text
-    told = pair.everstep("events", JOB).stdout
+    told = pair.everstep("events", "--subject", JOB).stdout
     assert f"somebody at the page (operator) looked at the output of {JOB}" in told
     assert (
         f"an operator of the controller's machine (operator) looked at the output of {JOB}" in told
