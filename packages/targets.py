@@ -64,18 +64,19 @@ PACKAGES = {
             programs=("everstep-agent",),
             units=("everstep-agent.service",),
             examples=("agent.toml",),
-            left_out=("everstep_controller", "everstep_cli", "everstep"),
+            left_out=("everstep_controller", "everstep_cli"),
             summary="Agent of Everstep: probes a node, keeps the snapshots of its training jobs",
             text="Runs on every node of a GPU cluster. It reads NVML, InfiniBand, the network, the"
             " kernel's log and the host, and streams what it finds to the controller.",
         ),
         Package(
             name="everstep-controller",
-            extras=("controller", "cli", "page", "kubernetes", "hostlist"),
+            # The agent's, too: the demonstration starts some.
+            extras=("controller", "cli", "page", "kubernetes", "hostlist", "agent"),
             programs=("everstep", "everstep-controller"),
             units=("everstep-controller.service", "everstep-page.service"),
             examples=("controller.toml",),
-            left_out=("everstep_agent", "everstep"),
+            left_out=(),
             summary="Controller of Everstep, with its command line and its page",
             text="Runs on one machine of a GPU cluster. It judges slow and failed nodes, isolates"
             " them, restarts jobs by the step and accounts for every second that was not"
