@@ -13,6 +13,7 @@ from everstep_controller.core.model.agents import (
     RefusedAgent,
     SeenGeneration,
 )
+from everstep_controller.core.model.enrolment import Enrolment
 from everstep_controller.core.model.fleet_index import FilingBasis, FleetIndex, keep_listed
 from everstep_controller.core.model.groups import Group, GroupTable
 from everstep_controller.core.model.isolation import DriverRecord
@@ -180,6 +181,8 @@ class State(_Indexed):
     drivers_paused_ns: int = 0
     # Isolation drivers by name.
     drivers: dict[str, DriverRecord] = field(default_factory=dict)
+    # Tokens by which nodes join, and the certificates that were signed here.
+    enrolment: Enrolment = field(default_factory=Enrolment)
     # Events that were taken: the number of the newest in the journal, less those that say no news.
     event_count: int = 0
 
