@@ -18,6 +18,7 @@ BENCHMARKS = {
     "hang-recovery": "hangs.recovery",
     "hang-watching": "hangs.watching",
     "hangs": "hangs.localise",
+    "install": "install.benchmark",
     "journal-commit": "journal.commit",
     "journal-day": "journal.day",
     "journal-flips": "journal.flips",

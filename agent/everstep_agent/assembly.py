@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from everstep_agent.backoff import Backoff
 from everstep_agent.cluster import ClusterMembership
 from everstep_agent.config.agent_config import AgentConfig
+from everstep_agent.enrolment.renewer import Renewer
+from everstep_agent.enrolment.revocations import NOTE, Revocations
 from everstep_agent.injections.injector import Injector, Reach
 from everstep_agent.injections.memory import InjectionMemory
 from everstep_agent.jobs.job.context import Environment, user_refusals
@@ -66,6 +68,7 @@ class AgentMemory:
     cluster: ClusterMembership
     terms: TermGate
     ends: RememberedEnds
+    revocations: Revocations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +83,7 @@ class AgentBase:
     node: NodeWatch
     liveness: Liveness
     refusals: UserRefusals
+    renewer: Renewer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +138,7 @@ def _base(config: AgentConfig, stamp: StampClock, rng: random.Random) -> AgentBa
         node=node,
         liveness=Liveness(config.node_name, uplink.say),
         refusals=user_refusals(),
+        renewer=Renewer(config.node_name, config.enrolment.address, config.tls, rng),
     )
 
 
@@ -152,7 +157,10 @@ def _open_memory(config: AgentConfig, stamp: StampClock, site: SiteRules) -> Age
         memory=Memory(notes, store.note),
         outbox=outbox,
         findings=Findings(book, outbox.record, note("findings"), stamp),
-        cluster=ClusterMembership(notes.get(CLUSTER_NOTE, ""), note(CLUSTER_NOTE)),
+        cluster=ClusterMembership(
+            notes.get(CLUSTER_NOTE) or config.enrolment.cluster, note(CLUSTER_NOTE)
+        ),
+        revocations=Revocations(notes.get(NOTE, ""), note(NOTE)),
         terms=TermGate(
             int(notes.get("highest_term", "0")), lambda term: store.note("highest_term", str(term))
         ),
@@ -178,6 +186,7 @@ def _world_of_jobs(base: AgentBase) -> Environment:
     return Environment(
         refusals=base.refusals,
         tls=config.tls,
+        revoked=kept.revocations.trouble_of,
         controller_away=lambda: controller_away(config.controller, uplink),
         controller_away_s=uplink.away_s,
         tell_halted=uplink.renew_if_halted,
@@ -243,6 +252,13 @@ def _orders(base: AgentBase, jobs: NodeJobs, injector: Injector) -> Orders:
         lambda: node.injections.work_factor,
     )
     targets = OrderTargets(
-        jobs, base.liveness, check, kept.outbox.record, injector, tester, base.uplink.say
+        jobs,
+        base.liveness,
+        check,
+        kept.outbox.record,
+        injector,
+        tester,
+        base.uplink.say,
+        kept.revocations.replace,
     )
     return Orders(kept.terms, targets)

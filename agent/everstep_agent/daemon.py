@@ -107,6 +107,7 @@ class Daemon:
                 ("metrics", self._serve_metrics),
                 ("watchdog", feed_watchdog),
                 ("cycles", collect_all_periodically),
+                ("certificate", base.renewer.run),
             ):
                 running = keep_running(name, work, base.kept.findings.report)
                 tasks.append(group.create_task(running, name=name))
@@ -158,6 +159,7 @@ class Daemon:
             cluster_id=base.kept.cluster.cluster_id,
             machine=machine_id(),
             ended_jobs=agent.jobs.ended_jobs(),
+            takes_revoked=True,
         )
         return fitting_hello(to_wire(hello, fleet_pb2.Hello))
 
@@ -212,4 +214,5 @@ class Daemon:
             lambda: base.kept.findings.book.open_findings,
             agent.jobs.metrics,
         )
-        await serve(base.config.metrics_address, base.config.tls, sources)
+        revoked = base.kept.revocations.trouble_of
+        await serve(base.config.metrics_address, base.config.tls, sources, revoked)

@@ -79,6 +79,10 @@ def _command(word: str) -> Callable[[Sequence[str]], int] | None:
         from everstep_agent.commands.inventory import main as inventory
 
         return inventory
+    if word == "join":
+        from everstep_agent.commands.join import main as join
+
+        return join
     if word == "leave-cluster":
         from everstep_agent.commands.leave_cluster import main as leave_cluster
 
@@ -108,9 +112,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="everstep-agent",
         usage="everstep-agent [--config FILE]\n"
-        "       everstep-agent {check,read-log,rules,inventory,leave-cluster,hold} …",
+        "       everstep-agent {join,check,read-log,rules,inventory,leave-cluster,hold} …",
         description="Watches this node and its training jobs, and reports to the controller.",
-        epilog="everstep-agent check: is this node fit for work? For people and schedulers. "
+        epilog="everstep-agent join TOKEN CONTROLLER: get this node its certificate. "
+        "everstep-agent check: is this node fit for work? For people and schedulers. "
         "everstep-agent inventory: write down the hardware of this node, as what is expected from "
         "now on. everstep-agent read-log FILE: find faults in a saved kernel log. "
         "everstep-agent rules check FILE: check your own rules over kernel lines. "

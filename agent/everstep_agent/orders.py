@@ -19,6 +19,7 @@ from everstep_common.orders import (
     JobOrder,
     PeerList,
     ReadOutput,
+    RevokedCertificates,
     RunCheck,
     RunPairTest,
     SpareMemory,
@@ -205,6 +206,8 @@ class OrderTargets:
     pair_tests: PairTests
     # Says a word on the stream that is worth nothing later.
     say: Callable[[fleet_pb2.AgentMessage], None]
+    # Takes the list of certificates that count no more.
+    revoke: Callable[[RevokedCertificates], None] = lambda _: None
 
 
 class Orders:
@@ -261,10 +264,8 @@ class Orders:
                 self._order(message.order)
             case "vault" | "spare_memory" | "spare_preload" as kind:
                 self._about_job(kind, message)
-            case "peers":
-                self._to.peers.watch(from_wire(PeerList, message.peers))
-            case "confirm":
-                self._to.peers.confirm(from_wire(ConfirmPeer, message.confirm))
+            case "peers" | "confirm" | "revoked" as kind:
+                self._about_others(kind, message)
             case "read_output":
                 read = self._to.jobs.read_output(from_wire(ReadOutput, message.read_output))
                 output = to_wire(read, fleet_pb2.OutputRead)
@@ -279,6 +280,14 @@ class Orders:
     def _say_inspected(self, told: RanksInspected) -> None:
         wire = to_wire(told, fleet_pb2.RanksInspected)
         self._to.say(fleet_pb2.AgentMessage(inspected=wire))
+
+    def _about_others(self, kind: str, message: fleet_pb2.ControllerMessage) -> None:
+        if kind == "peers":
+            self._to.peers.watch(from_wire(PeerList, message.peers))
+        elif kind == "confirm":
+            self._to.peers.confirm(from_wire(ConfirmPeer, message.confirm))
+        else:
+            self._to.revoke(from_wire(RevokedCertificates, message.revoked))
 
     def _about_job(self, kind: str, message: fleet_pb2.ControllerMessage) -> None:
         jobs = self._to.jobs

@@ -25,6 +25,7 @@ from everstep_cli.commands import (
     page,
     policy,
     report,
+    tokens,
     version,
     webhooks,
 )
@@ -69,7 +70,7 @@ def everstep() -> None:
 
 _GROUPS = (
     *(demo, nodes, events, history, jobs, report, page, operate, policy, drivers, maintenance),
-    *(check, inject, webhooks, version, completion),
+    *(check, inject, webhooks, tokens, version, completion),
 )
 for _command in (command for group in _GROUPS for command in group.COMMANDS):
     everstep.add_command(_command)
@@ -78,6 +79,7 @@ for _command in (command for group in _GROUPS for command in group.COMMANDS):
 _BELOW = (
     *maintenance.maintenance.commands.values(),
     *nodes.nodes.commands.values(),
+    *tokens.tokens.commands.values(),
     *webhooks.webhooks.commands.values(),
 )
 for _shown in (everstep, *everstep.commands.values(), *_BELOW):

@@ -8,6 +8,7 @@ from functools import partial
 from everstep_common.machine import machine_id
 from everstep_common.version import VERSION
 from everstep_controller.assembly.acting import Acting, assemble_acting
+from everstep_controller.assembly.enrolment import Enrolment, assemble_enrolment
 from everstep_controller.assembly.fleet import Fleet, assemble_fleet
 from everstep_controller.assembly.foundation import Foundation, NamedTask, open_foundation
 from everstep_controller.assembly.foundation import Options as Options  # callers have it from here
@@ -42,6 +43,7 @@ class ControllerParts:
     fleet: Fleet
     watches: Watches
     webhooks: Webhooks
+    enrolment: Enrolment
     serving: Serving
     upkeep: Upkeep
 
@@ -50,6 +52,7 @@ class ControllerParts:
         yield from self.upkeep.tasks()
         yield from self.watches.tasks()
         yield from self.fleet.tasks()
+        yield from self.enrolment.tasks()
         yield "webhook watch", partial(self.webhooks.watch, self.base.runtime.announce)
 
 
@@ -60,9 +63,10 @@ def open_parts(config: ControllerConfig, options: Options) -> ControllerParts:
     fleet = assemble_fleet(config, base, acting)
     watches = assemble_watches(config, options.judges, base, fleet)
     webhooks = assemble_webhooks(config, base)
-    serving = assemble_serving(config, base, acting, fleet, watches, webhooks)
+    enrolment = assemble_enrolment(config, base)
+    serving = assemble_serving(config, base, acting, fleet, watches, webhooks, enrolment)
     upkeep = assemble_upkeep(config, base, fleet)
-    return ControllerParts(base, acting, fleet, watches, webhooks, serving, upkeep)
+    return ControllerParts(base, acting, fleet, watches, webhooks, enrolment, serving, upkeep)
 
 
 class Controller:
@@ -91,6 +95,11 @@ class Controller:
     def port(self) -> int:
         """Return the port of agents and the command line; 0 for a Unix socket."""
         return self.parts.serving.port
+
+    @property
+    def enrolment_port(self) -> int:
+        """Return the port at which nodes enrol; 0 where none does."""
+        return self.parts.enrolment.port
 
     @property
     def metrics_port(self) -> int:
@@ -145,6 +154,7 @@ class Controller:
         await self._pages.stop()
         parts.upkeep.keep_clock()
         parts.fleet.streams.stop()
+        parts.enrolment.close()
         await parts.serving.server.stop(_STOP_S)
         targets.timers.stop()
         parts.fleet.intake.flush_all()

@@ -7,6 +7,10 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
+from everstep_proto.tls import IdentityError, identity_of
+
+# Returns why a certificate of a name was revoked, by its serial and beginning; "" where not.
+Revoked = Callable[[str, str, float], str]
 # What gRPC tells of the other end of a channel.
 Shown = Mapping[str, Iterable[bytes]]
 # Longer chains are nobody's.
@@ -31,6 +35,10 @@ class Authorities:
             return self._read[1]
         return self._read[1]
 
+    def text(self) -> str:
+        """Return what the file had when it was read last, in PEM."""
+        return self._read[0].decode()
+
     def changed(self) -> bool:
         """Return whether the file has others than at the last look; not where it cannot be read."""
         self.newest()
@@ -42,9 +50,12 @@ class ShownCertificates:
     """Judge of what was shown when a channel opened, by the authorities in a file."""
 
     def __init__(
-        self, authority: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        authority: Path,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        revoked: Revoked = lambda _, __, ___: "",
     ) -> None:
-        self._authorities, self._now = Authorities(authority), now
+        self._authorities, self._now, self._revoked = Authorities(authority), now, revoked
 
     def changed(self) -> bool:
         """Return whether there are other authorities than at the last look."""
@@ -55,8 +66,17 @@ class ShownCertificates:
         leaf = _certificates(shown, "x509_pem_cert")
         if not leaf:
             return ""  # who comes without one is refused by its lack of an identity
+        if why := self._revocation(leaf[0]):
+            return why
         chain = _certificates(shown, "x509_pem_cert_chain")
         return trouble(leaf[0], chain, self._authorities.newest(), self._now())
+
+    def _revocation(self, leaf: x509.Certificate) -> str:
+        try:
+            who = identity_of(leaf)
+        except IdentityError:  # refused for that
+            return ""
+        return self._revoked(who.name, who.serial, who.since_s)
 
 
 def trouble(
@@ -69,6 +89,17 @@ def trouble(
     if now > certificate.not_valid_after_utc:
         ended = certificate.not_valid_after_utc.isoformat(timespec="seconds")
         return f"the certificate ended at {ended}"
+    if leads_to(certificate, chain, authorities):
+        return ""
+    return "the authority of the certificate was replaced"
+
+
+def leads_to(
+    certificate: x509.Certificate,
+    chain: Iterable[x509.Certificate],
+    authorities: Iterable[x509.Certificate],
+) -> bool:
+    """Return whether one of the authorities signed a certificate, or one above it in its chain."""
     known, links = list(authorities), list(chain)
     below: x509.Certificate | None = certificate
     for _ in range(_CHAIN_MAX):
@@ -76,9 +107,9 @@ def trouble(
             break
         child = below
         if any(child == one or _has_issued(one, child) for one in known):
-            return ""
+            return True
         below = next((one for one in links if one != child and _has_issued(one, child)), None)
-    return "the authority of the certificate was replaced"
+    return False
 
 
 def _has_issued(authority: x509.Certificate, certificate: x509.Certificate) -> bool:

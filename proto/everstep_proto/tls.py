@@ -7,11 +7,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
 from everstep_common.addresses import is_loopback
 from everstep_common.config import ConfigError, setting
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +38,9 @@ class Identity:
     role: Role
     # When its certificate ends, as Unix time.
     until_s: float = math.inf
+    # Its serial number, in hexadecimal digits, and when it begins; without TLS there is none.
+    serial: str = ""
+    since_s: float = 0.0
     # What gRPC tells of the other end, as long as the call lasts; without TLS it is nothing.
     shown: Callable[[], Mapping[str, Iterable[bytes]]] = field(default=dict, compare=False)
 
@@ -173,6 +180,38 @@ def server_context(settings: TlsSettings) -> ssl.SSLContext:
     return context
 
 
+class RefreshedContext:
+    """Context of a server that is not gRPC, with the certificate that the files have by now.
+
+    One that cannot be used leaves the one before it; authorities are read at the start only.
+    """
+
+    def __init__(self, settings: TlsSettings, context: ssl.SSLContext | None = None) -> None:
+        """Read the files. Raises OSError."""
+        self._settings = settings
+        self.context = context or server_context(settings)
+        self._marks = self._now()
+
+    def refresh(self) -> ssl.SSLContext:
+        """Return the context; new handshakes show the newest certificate."""
+        marks = self._now()
+        if marks and marks != self._marks:
+            self._marks = marks
+            try:
+                self.context.load_cert_chain(str(self._settings.certificate), self._settings.key)
+            except (OSError, ValueError) as error:
+                logger.warning("keeping the certificate that was read before: %s", error)
+        return self.context
+
+    def _now(self) -> tuple[tuple[int, int], ...]:
+        files = [path for path in (self._settings.certificate, self._settings.key) if path]
+        try:
+            found = [path.stat() for path in files]
+        except OSError:  # they are being replaced
+            return ()
+        return tuple((one.st_mtime_ns, one.st_ino) for one in found)
+
+
 ChannelOptions = Sequence[tuple[str, str | int]]
 
 
@@ -202,9 +241,14 @@ def peer_identity(auth_context: Mapping[str, Iterable[bytes]]) -> Identity:
         return LOCAL
     # Imported only here: only the controller asks who its peer is, and the import is slow.
     from cryptography import x509
+
+    return identity_of(x509.load_pem_x509_certificate(certificates[0]))
+
+
+def identity_of(certificate: "Certificate") -> Identity:
+    """Return who the holder of a certificate is. Raises IdentityError."""
     from cryptography.x509.oid import NameOID
 
-    certificate = x509.load_pem_x509_certificate(certificates[0])
     subject = certificate.subject
     names = [str(name.value) for name in subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
     units = [
@@ -216,4 +260,10 @@ def peer_identity(auth_context: Mapping[str, Iterable[bytes]]) -> Identity:
             "the certificate needs one common name and one organizational unit out of "
             f"{', '.join(role.value for role in Role)}; it has {names} and {units}"
         )
-    return Identity(names[0], roles[0], certificate.not_valid_after_utc.timestamp())
+    return Identity(
+        names[0],
+        roles[0],
+        certificate.not_valid_after_utc.timestamp(),
+        f"{certificate.serial_number:x}",
+        certificate.not_valid_before_utc.timestamp(),
+    )

@@ -28,6 +28,8 @@ class AgentStream:
     node: str
     call: Call
     seen: list[fleet_pb2.ControllerMessage] = field(default_factory=list)
+    # It takes lists of revoked certificates.
+    takes_revoked: bool = False
 
     async def hello(
         self,
@@ -57,6 +59,7 @@ class AgentStream:
             agent_version="0.1.0",
             outbox=outbox or f"outbox-{self.node}",
             highest_term=term,
+            takes_revoked=self.takes_revoked,
             stamp=fleet_pb2.Stamp(boot_id=boot, boot_ns=boot_ns, wall_ns=1),
             cluster_id=cluster_id,
             bulk_address="127.0.0.1:1",

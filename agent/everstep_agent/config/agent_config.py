@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from everstep_agent.config.signal_settings import SignalsSettings
+from everstep_agent.enrolment.settings import EnrolmentSettings
 from everstep_agent.jobs.state.settings import JobsSettings
 from everstep_common.addresses import is_loopback, split_address
 from everstep_common.bounds import Name, matcher
@@ -209,6 +210,7 @@ class AgentConfig:
         "auto", help='"auto" (systemd journal where there is one), "text" or "json".'
     )
     tls: TlsSettings = field(default_factory=TlsSettings)
+    enrolment: EnrolmentSettings = field(default_factory=EnrolmentSettings)
     jobs: JobsSettings = field(default_factory=JobsSettings)
     signals: SignalsSettings = field(default_factory=SignalsSettings)
 
@@ -296,9 +298,21 @@ class AgentConfig:
                 )
         wellformed = {key: value for key, value in addresses.items() if key not in malformed}
         found += self.tls.problems({**wellformed, "jobs.bulk_host": self.jobs.bulk_host})
+        found += self._enrolment_problems()
         if self.jobs.bulk_tls and not self.tls.enabled:
             found.append(_NO_CERTIFICATE)
         return found + self.jobs.problems() + self.signals.problems()
+
+    def _enrolment_problems(self) -> list[str]:
+        address, found = self.enrolment.address, list[str]()
+        if address and not _is_address(address):
+            found.append(f"enrolment.address: expected host:port, got {address!r}")
+        if address and not self.tls.enabled:
+            found.append(
+                "enrolment.address: there is no certificate in [tls] to renew; run 'everstep-agent "
+                "join TOKEN CONTROLLER', which writes both"
+            )
+        return found
 
 
 _NO_CERTIFICATE = (

@@ -19,7 +19,7 @@ from everstep_agent.persistence.outbox import OutboxCounts
 from everstep_common.addresses import is_loopback, split_address
 from everstep_common.judging.book import BookEntry
 from everstep_common.version import VERSION
-from everstep_proto.tls import TlsSettings, server_context
+from everstep_proto.tls import RefreshedContext, TlsSettings
 
 # How the text format calls what a family's name does not say itself.
 _SUFFIXES = {"counter": "_total"}
@@ -247,13 +247,18 @@ def _jobs(jobs: JobsMetrics) -> Iterator[Metric]:
         yield family(name, spec.metadata["help"], float(getattr(jobs, spec.name)))
 
 
-async def serve(address: str, tls: TlsSettings, sources: MetricSources) -> None:
+async def serve(
+    address: str,
+    tls: TlsSettings,
+    sources: MetricSources,
+    revoked: Callable[[Mapping[str, object]], str] = lambda _: "",
+) -> None:
     """Serve /metrics on host:port until cancelled. Raises OSError when it cannot listen."""
     collector = NodeCollector(sources)
     server = MetricsServer(lambda: prometheus_text(collector.collect()))
     host, port = split_address(address)
-    context = server_context(tls) if tls.enabled and not is_loopback(address) else None
-    bound = await server.open(host, int(port), context)
+    context = RefreshedContext(tls) if tls.enabled and not is_loopback(address) else None
+    bound = await server.open(host, int(port), context, revoked)
     logger.info("metrics on %s:%d", host, bound)
     try:
         await asyncio.Event().wait()

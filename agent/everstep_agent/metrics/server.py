@@ -4,11 +4,11 @@ import asyncio
 import contextlib
 import logging
 import socket
-import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from everstep_agent.ipc.accept_load_limit import AcceptLoadLimit
 from everstep_agent.ipc.listeners import listen_tcp
+from everstep_proto.tls import RefreshedContext
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +34,20 @@ class MetricsServer:
         self._rendered_s = float("-inf")
         self._listener: socket.socket | None = None
         self._accepting: asyncio.Task[None] | None = None
+        self._revoked: Callable[[Mapping[str, object]], str] = lambda _: ""
 
-    async def open(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
-        """Listen; return the port. Raises OSError."""
+    async def open(
+        self,
+        host: str,
+        port: int,
+        tls: RefreshedContext | None = None,
+        revoked: Callable[[Mapping[str, object]], str] = lambda _: "",
+    ) -> int:
+        """Listen; return the port. ``revoked``: why a client's certificate counts no more.
+
+        Raises OSError.
+        """
+        self._revoked = revoked
         self._listener = listen_tcp(host, port, "metrics_address")
         self._accepting = asyncio.create_task(self._accept(self._listener, tls), name="metrics")
         return int(self._listener.getsockname()[1])
@@ -48,7 +59,7 @@ class MetricsServer:
         if self._listener is not None:
             self._listener.close()
 
-    async def _accept(self, listener: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _accept(self, listener: socket.socket, tls: RefreshedContext | None) -> None:
         loop, load_limit = asyncio.get_running_loop(), AcceptLoadLimit()
         async with asyncio.TaskGroup() as group:
             while True:
@@ -62,14 +73,14 @@ class MetricsServer:
                 load_limit.count_work(_ANSWER_S)
                 group.create_task(self._connect(accepted, tls), name="metrics connection")
 
-    async def _connect(self, accepted: socket.socket, tls: ssl.SSLContext | None) -> None:
+    async def _connect(self, accepted: socket.socket, tls: RefreshedContext | None) -> None:
         reader = asyncio.StreamReader(_REQUEST_BYTES_MAX)
         protocol = asyncio.StreamReaderProtocol(reader, self._serve)
         with contextlib.suppress(OSError):  # it has left, or speaks another TLS
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: protocol,
                 accepted,
-                ssl=tls,
+                ssl=tls.refresh() if tls else None,
                 ssl_handshake_timeout=_REQUEST_TIMEOUT_S if tls else None,
             )
 
@@ -77,6 +88,8 @@ class MetricsServer:
         self._open += 1
         try:
             async with asyncio.timeout(_REQUEST_TIMEOUT_S):
+                if why := self._revoked(writer.get_extra_info("peercert") or {}):
+                    raise OSError(why)
                 request = await reader.readuntil(b"\r\n\r\n")
                 writer.write(self._answer(request))
                 await writer.drain()

@@ -26,6 +26,8 @@ from everstep_common.orders.liveness import (
     Halted,
     PeerList,
     Ping,
+    RevokedCertificates,
+    RevokedNode,
     TimeRequest,
     WatchedPeer,
 )

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from everstep_common import quantities as q
-from everstep_common.bounds import Items
+from everstep_common.bounds import Integer, Items
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +46,23 @@ class Halted:
 
     # Why, and what ends it.
     reason: q.Line
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedNode:
+    """A node of which no certificate counts that begins at a Unix time (s) or earlier."""
+
+    node: q.HostName
+    until_s: Annotated[int, Integer(0, q.NUMBER_MAX)]
+
+
+@dataclass(frozen=True, slots=True)
+class RevokedCertificates:
+    """Certificates that count no more, in place of the list before."""
+
+    # In hexadecimal digits.
+    serials: Annotated[tuple[q.Word, ...], Items(10_000)] = ()
+    nodes: Annotated[tuple[RevokedNode, ...], Items(10_000)] = ()
 
 
 @dataclass(frozen=True, slots=True)

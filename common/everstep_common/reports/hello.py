@@ -173,3 +173,5 @@ class Hello:
     machine: q.Title = ""
     # Jobs that have ended within a day, as this agent was told.
     ended_jobs: Annotated[tuple[EndedJob, ...], Items(_ENDED_MAX)] = ()
+    # This agent takes lists of revoked certificates.
+    takes_revoked: bool = False

@@ -124,6 +124,7 @@ def nodes(ask: Ask, /, watch: float | None, every: bool, hardware: bool, **choic
       everstep nodes --json | jq -r '.nodes[] | select(.doubt != "") | .node + ": " + .doubt'
       everstep nodes remove gpu-0042 --reason "returned to the vendor"
       everstep nodes lost 'gpu-[0001-0512]' --reason "hall 2 has no power"
+      everstep nodes revoke gpu-0042 --reason "its disk was stolen"
     """
     if click.get_current_context().invoked_subcommand is not None:
         return

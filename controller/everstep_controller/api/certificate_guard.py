@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
-from everstep_proto.shown_certificates import ShownCertificates
+from everstep_proto.shown_certificates import Revoked, ShownCertificates
 
 if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
@@ -22,10 +22,13 @@ class CertificateGuard(grpc.aio.ServerInterceptor):
     """Looks at the certificate of each call of the admin service, and of each message after it."""
 
     def __init__(
-        self, authority: Path, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+        self,
+        authority: Path,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        revoked: Revoked = lambda _, __, ___: "",
     ) -> None:
-        """Trust the certificates in a file, as it is at each call."""
-        self._certificates = ShownCertificates(authority, now)
+        """Trust the certificates in a file, as it is at each call, but those that are revoked."""
+        self._certificates = ShownCertificates(authority, now, revoked)
 
     async def intercept_service(
         self,

@@ -5,6 +5,7 @@ import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
@@ -23,6 +24,9 @@ from everstep_proto.local.ownership import (
 )
 from everstep_proto.message_sizes import TO_CONTROLLER_BYTES_MAX
 from everstep_proto.tls import TlsSettings, server_credentials
+
+if TYPE_CHECKING:
+    from everstep_proto.shown_certificates import Revoked
 
 HANDSHAKE_S = 30
 # Measured with 12,500 streams: the bandwidth probe costs 43 % CPU at 1 Hz streams, and with default
@@ -56,6 +60,8 @@ class Endpoint:
     listen: str
     tls: TlsSettings
     secret_file: Path
+    # Says which certificates count no more.
+    revoked: "Revoked" = lambda _, __, ___: ""
 
     def guard(self) -> SecretGuard | None:
         """Return what asks for the secret; None where a folder or certificates keep others out.
@@ -77,7 +83,7 @@ def make_server(
     # A message of a peer without the right to speak is not parsed.
     guards: list[grpc.aio.ServerInterceptor] = [] if guard is None else [guard]
     if endpoint.tls.ca is not None:
-        guards.append(_certificate_guard(endpoint.tls.ca))
+        guards.append(_certificate_guard(endpoint.tls.ca, endpoint.revoked))
     interceptors = [*guards, RequestParsing()]
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=interceptors)
     # Requests stay bytes here, so that the servicer answers what is no message with a sentence.
@@ -93,11 +99,11 @@ def make_server(
     return server, _listen(server, endpoint) if path is None else _listen_at(server, endpoint, path)
 
 
-def _certificate_guard(authority: Path) -> grpc.aio.ServerInterceptor:
+def _certificate_guard(authority: Path, revoked: "Revoked") -> grpc.aio.ServerInterceptor:
     # What reads certificates takes 0.2 s to import, which a controller without TLS need not wait.
     from everstep_controller.api.certificate_guard import CertificateGuard
 
-    return CertificateGuard(authority)
+    return CertificateGuard(authority, revoked=revoked)
 
 
 def _listen(server: grpc.aio.Server, endpoint: Endpoint) -> int:

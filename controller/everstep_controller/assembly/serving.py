@@ -7,10 +7,12 @@ import grpc
 from everstep_controller.api.admin.admin_api import AdminApi
 from everstep_controller.api.admin.queries import AdminSources
 from everstep_controller.api.admin.servicer import AdminServicer
+from everstep_controller.api.fleet.node_certificates import revocation
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.secret_guard import SecretGuard
 from everstep_controller.api.server import Endpoint, make_server
 from everstep_controller.assembly.acting import Acting
+from everstep_controller.assembly.enrolment import Enrolment
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.assembly.watches import Watches
@@ -37,6 +39,7 @@ def assemble_serving(
     fleet: Fleet,
     watches: Watches,
     webhooks: Webhooks,
+    enrolment: Enrolment,
 ) -> Serving:
     """Return it. Raises ListenError."""
     sources = AdminSources(
@@ -58,10 +61,17 @@ def assemble_serving(
         failed_calls=lambda: acting.targets.drivers.failed_calls,
         samples=fleet.samples,
         price_per_device_hour=config.price_per_device_hour,
+        token_issuer=enrolment.issuer,
     )
-    endpoint = Endpoint(listen=config.listen, tls=config.tls, secret_file=config.secret_file)
+    endpoint = Endpoint(
+        listen=config.listen,
+        tls=config.tls,
+        secret_file=config.secret_file,
+        revoked=lambda name, serial, since_s: revocation(base.state(), name, serial, since_s),
+    )
     guard = endpoint.guard()
     server, port = make_server(
         endpoint, guard, FleetServicer(fleet.streams), AdminServicer(AdminApi(sources))
     )
+    enrolment.agents.append(port)
     return Serving(server, port, guard)

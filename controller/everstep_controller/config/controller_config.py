@@ -12,6 +12,7 @@ from everstep_controller.config.group_config import group_problems
 from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
+from everstep_controller.enrolment.settings import EnrolmentSettings
 from everstep_controller.webhooks.config import WebhookConfig, name_problem
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
@@ -126,6 +127,10 @@ class ControllerConfig:
         factory=dict, help="Groups of nodes, by their names: what is set for them alone."
     )
     tls: TlsSettings = setting(factory=TlsSettings, help="Certificates.")
+    enrolment: EnrolmentSettings = setting(
+        factory=EnrolmentSettings,
+        help="How nodes get and renew their certificates; docs/enrolment.md.",
+    )
 
     def cluster_file_beside(self, config: Path | None) -> Path:
         """Return the cluster file, beside the configuration file where it is not set."""
@@ -150,6 +155,8 @@ class ControllerConfig:
         addresses = {"listen": self.listen, "metrics": self.metrics}
         exposed = {k: v for k, v in addresses.items() if v and not address_problem(k, v)}
         found += self.tls.problems(exposed)
+        enrolment = self.enrolment.problems(encrypted=self.tls.enabled)
+        found += [f"enrolment.{problem}" for problem in enrolment]
         found += [f"core.{problem}" for problem in self.core.problems()]
         found += [f"drivers.{problem}" for problem in self.drivers.problems()]
         found += _webhook_problems(self.webhooks)

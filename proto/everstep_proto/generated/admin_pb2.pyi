@@ -4848,3 +4848,387 @@ class TestWebhookReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TestWebhookReply: _TypeAlias = TestWebhookReply  # noqa: Y015
+
+@_typing.final
+class MakeTokenRequest(_message.Message):
+    """By which names nodes may enrol, how many, and how long."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    USES_MAX_FIELD_NUMBER: _builtins.int
+    LASTS_NS_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    names: _builtins.str
+    """As people wrote it: a name, a list, or a pattern with "*"."""
+    uses_max: _builtins.int
+    """How many nodes may enrol by it; 0: each that it names."""
+    lasts_ns: _builtins.int
+    """How long it lasts."""
+    reason: _builtins.str
+    """Kept in the audit log."""
+    operator: _builtins.str
+    """Who asks; with TLS the controller takes the name in the certificate."""
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names, one by one; none for a pattern."""
+
+    def __init__(
+        self,
+        *,
+        nodes: _abc.Iterable[_builtins.str] | None = ...,
+        names: _builtins.str = ...,
+        uses_max: _builtins.int = ...,
+        lasts_ns: _builtins.int = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lasts_ns", b"lasts_ns", "names", b"names", "nodes", b"nodes", "operator", b"operator", "reason", b"reason", "uses_max", b"uses_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MakeTokenRequest: _TypeAlias = MakeTokenRequest  # noqa: Y015
+
+@_typing.final
+class MakeTokenReply(_message.Message):
+    """A new token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    LINE_FIELD_NUMBER: _builtins.int
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """What is typed on the node. It is told this once, and kept nowhere."""
+    address: _builtins.str
+    """host:port at which nodes enrol, as far as the controller knows it."""
+    @_builtins.property
+    def line(self) -> Global___TokenLine:
+        """What is known of it."""
+
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        line: Global___TokenLine | None = ...,
+        address: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["line", b"line"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address", "line", b"line", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MakeTokenReply: _TypeAlias = MakeTokenReply  # noqa: Y015
+
+@_typing.final
+class ListTokensRequest(_message.Message):
+    """Which tokens: all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTokensRequest: _TypeAlias = ListTokensRequest  # noqa: Y015
+
+@_typing.final
+class ListTokensReply(_message.Message):
+    """All tokens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKENS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tokens(self) -> _containers.RepeatedCompositeFieldContainer[Global___TokenLine]:
+        """Newest first."""
+
+    def __init__(
+        self,
+        *,
+        tokens: _abc.Iterable[Global___TokenLine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tokens", b"tokens"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTokensReply: _TypeAlias = ListTokensReply  # noqa: Y015
+
+@_typing.final
+class TokenLine(_message.Message):
+    """A token, without its secret."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    USES_MAX_FIELD_NUMBER: _builtins.int
+    USED_BY_FIELD_NUMBER: _builtins.int
+    MADE_NS_FIELD_NUMBER: _builtins.int
+    UNTIL_NS_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """By what it is known."""
+    names: _builtins.str
+    """Which nodes may enrol by it."""
+    state: _builtins.str
+    """"open", "used", "ended" or "revoked"."""
+    uses_max: _builtins.int
+    """How many nodes may enrol by it; 0: each that it names."""
+    made_ns: _builtins.int
+    """When it was made."""
+    until_ns: _builtins.int
+    """Until when it counts."""
+    operator: _builtins.str
+    """Who made it."""
+    reason: _builtins.str
+    """Why."""
+    @_builtins.property
+    def used_by(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Nodes that have."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        names: _builtins.str = ...,
+        state: _builtins.str = ...,
+        uses_max: _builtins.int = ...,
+        used_by: _abc.Iterable[_builtins.str] | None = ...,
+        made_ns: _builtins.int = ...,
+        until_ns: _builtins.int = ...,
+        operator: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "made_ns", b"made_ns", "names", b"names", "operator", b"operator", "reason", b"reason", "state", b"state", "until_ns", b"until_ns", "used_by", b"used_by", "uses_max", b"uses_max"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TokenLine: _TypeAlias = TokenLine  # noqa: Y015
+
+@_typing.final
+class RevokeTokenRequest(_message.Message):
+    """Which token."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Its id."""
+    operator: _builtins.str
+    """Who asks; with TLS the controller takes the name in the certificate."""
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "operator", b"operator"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeTokenRequest: _TypeAlias = RevokeTokenRequest  # noqa: Y015
+
+@_typing.final
+class ListCertificatesRequest(_message.Message):
+    """Which certificates: all."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCertificatesRequest: _TypeAlias = ListCertificatesRequest  # noqa: Y015
+
+@_typing.final
+class ListCertificatesReply(_message.Message):
+    """All certificates and revocations."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATES_FIELD_NUMBER: _builtins.int
+    REVOCATIONS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def certificates(self) -> _containers.RepeatedCompositeFieldContainer[Global___CertificateLine]:
+        """By the names of their nodes."""
+
+    @_builtins.property
+    def revocations(self) -> _containers.RepeatedCompositeFieldContainer[Global___RevocationLine]:
+        """What counts no more."""
+
+    def __init__(
+        self,
+        *,
+        certificates: _abc.Iterable[Global___CertificateLine] | None = ...,
+        revocations: _abc.Iterable[Global___RevocationLine] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificates", b"certificates", "revocations", b"revocations"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListCertificatesReply: _TypeAlias = ListCertificatesReply  # noqa: Y015
+
+@_typing.final
+class CertificateLine(_message.Message):
+    """The newest certificate of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    ENDS_S_FIELD_NUMBER: _builtins.int
+    SIGNED_NS_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its node."""
+    serial: _builtins.str
+    """Its serial number, in hexadecimal digits."""
+    ends_s: _builtins.int
+    """Unix time at which it ends, in seconds."""
+    signed_ns: _builtins.int
+    """When it was signed."""
+    token: _builtins.str
+    """Token of the node's enrolment; empty where that is not known."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        serial: _builtins.str = ...,
+        ends_s: _builtins.int = ...,
+        signed_ns: _builtins.int = ...,
+        token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ends_s", b"ends_s", "node", b"node", "serial", b"serial", "signed_ns", b"signed_ns", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CertificateLine: _TypeAlias = CertificateLine  # noqa: Y015
+
+@_typing.final
+class RevocationLine(_message.Message):
+    """What counts no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    AT_S_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """A node, all of whose certificates of then count no more; empty for a single one."""
+    serial: _builtins.str
+    """Serial number of a single one; empty for those of a node."""
+    at_s: _builtins.int
+    """Unix time of the order, in seconds."""
+    operator: _builtins.str
+    """Who ordered it."""
+    reason: _builtins.str
+    """Why."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        serial: _builtins.str = ...,
+        at_s: _builtins.int = ...,
+        operator: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at_s", b"at_s", "node", b"node", "operator", b"operator", "reason", b"reason", "serial", b"serial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevocationLine: _TypeAlias = RevocationLine  # noqa: Y015
+
+@_typing.final
+class RevokeCertificatesRequest(_message.Message):
+    """What is to count no more."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    SERIAL_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """A node; empty for a single certificate."""
+    serial: _builtins.str
+    """Serial number of a certificate, in hexadecimal digits; empty for all of a node."""
+    reason: _builtins.str
+    """Kept in the audit log."""
+    operator: _builtins.str
+    """Who asks; with TLS the controller takes the name in the certificate."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        serial: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        operator: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "operator", b"operator", "reason", b"reason", "serial", b"serial"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeCertificatesRequest: _TypeAlias = RevokeCertificatesRequest  # noqa: Y015
+
+@_typing.final
+class RevokeCertificatesReply(_message.Message):
+    """What was done."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REVOCATION_FIELD_NUMBER: _builtins.int
+    STREAMS_ENDED_FIELD_NUMBER: _builtins.int
+    streams_ended: _builtins.int
+    """How many open streams end for it."""
+    @_builtins.property
+    def revocation(self) -> Global___RevocationLine:
+        """What counts no more."""
+
+    def __init__(
+        self,
+        *,
+        revocation: Global___RevocationLine | None = ...,
+        streams_ended: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["revocation", b"revocation"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["revocation", b"revocation", "streams_ended", b"streams_ended"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokeCertificatesReply: _TypeAlias = RevokeCertificatesReply  # noqa: Y015

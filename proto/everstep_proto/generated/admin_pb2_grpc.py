@@ -240,6 +240,31 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
                 _registered_method=True)
+        self.MakeToken = channel.unary_unary(
+                '/everstep.admin.v1.Admin/MakeToken',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.MakeTokenRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.MakeTokenReply.FromString,
+                _registered_method=True)
+        self.ListTokens = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListTokens',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListTokensRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListTokensReply.FromString,
+                _registered_method=True)
+        self.RevokeToken = channel.unary_unary(
+                '/everstep.admin.v1.Admin/RevokeToken',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.TokenLine.FromString,
+                _registered_method=True)
+        self.ListCertificates = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListCertificates',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListCertificatesRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListCertificatesReply.FromString,
+                _registered_method=True)
+        self.RevokeCertificates = channel.unary_unary(
+                '/everstep.admin.v1.Admin/RevokeCertificates',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.RevokeCertificatesRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RevokeCertificatesReply.FromString,
+                _registered_method=True)
         self.GetController = channel.unary_unary(
                 '/everstep.admin.v1.Admin/GetController',
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetControllerRequest.SerializeToString,
@@ -556,6 +581,43 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def MakeToken(self, request, context):
+        """Let nodes enrol by a new token. INVALID_ARGUMENT for names that there cannot be, FAILED_PRECONDITION where this
+        controller signs no certificates.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTokens(self, request, context):
+        """Tokens that are open, and those that ended within 30 days.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeToken(self, request, context):
+        """Let no node enrol by a token any more. NOT_FOUND for an unknown one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCertificates(self, request, context):
+        """Certificates of agents that were signed here, and what was revoked.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeCertificates(self, request, context):
+        """Have the certificates of a node, or one, count no more; its streams end at once, and all agents are told. NOT_FOUND
+        for a name that nobody has.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetController(self, request, context):
         """Version and state of the controller itself.
         """
@@ -770,6 +832,31 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetPairTest,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.SerializeToString,
+            ),
+            'MakeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.MakeToken,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.MakeTokenRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.MakeTokenReply.SerializeToString,
+            ),
+            'ListTokens': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTokens,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListTokensRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListTokensReply.SerializeToString,
+            ),
+            'RevokeToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeToken,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RevokeTokenRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.TokenLine.SerializeToString,
+            ),
+            'ListCertificates': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCertificates,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListCertificatesRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListCertificatesReply.SerializeToString,
+            ),
+            'RevokeCertificates': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeCertificates,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.RevokeCertificatesRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.RevokeCertificatesReply.SerializeToString,
             ),
             'GetController': grpc.unary_unary_rpc_method_handler(
                     servicer.GetController,
@@ -1885,6 +1972,141 @@ class Admin(object):
             '/everstep.admin.v1.Admin/GetPairTest',
             everstep__proto_dot_generated_dot_admin__pb2.GetPairTestRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.PairTestReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MakeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/MakeToken',
+            everstep__proto_dot_generated_dot_admin__pb2.MakeTokenRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.MakeTokenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTokens(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListTokens',
+            everstep__proto_dot_generated_dot_admin__pb2.ListTokensRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ListTokensReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/RevokeToken',
+            everstep__proto_dot_generated_dot_admin__pb2.RevokeTokenRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.TokenLine.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCertificates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListCertificates',
+            everstep__proto_dot_generated_dot_admin__pb2.ListCertificatesRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ListCertificatesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeCertificates(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/RevokeCertificates',
+            everstep__proto_dot_generated_dot_admin__pb2.RevokeCertificatesRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.RevokeCertificatesReply.FromString,
             options,
             channel_credentials,
             insecure,

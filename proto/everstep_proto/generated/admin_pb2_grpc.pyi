@@ -154,6 +154,20 @@ class AdminStub:
     """
     GetPairTest: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]
     """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
+    MakeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.MakeTokenRequest, _admin_pb2.MakeTokenReply]
+    """Let nodes enrol by a new token. INVALID_ARGUMENT for names that there cannot be, FAILED_PRECONDITION where this
+    controller signs no certificates.
+    """
+    ListTokens: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensReply]
+    """Tokens that are open, and those that ended within 30 days."""
+    RevokeToken: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.TokenLine]
+    """Let no node enrol by a token any more. NOT_FOUND for an unknown one."""
+    ListCertificates: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListCertificatesRequest, _admin_pb2.ListCertificatesReply]
+    """Certificates of agents that were signed here, and what was revoked."""
+    RevokeCertificates: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RevokeCertificatesRequest, _admin_pb2.RevokeCertificatesReply]
+    """Have the certificates of a node, or one, count no more; its streams end at once, and all agents are told. NOT_FOUND
+    for a name that nobody has.
+    """
     GetController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]
     """Version and state of the controller itself."""
 
@@ -280,6 +294,20 @@ class AdminAsyncStub(AdminStub):
     """
     GetPairTest: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetPairTestRequest, _admin_pb2.PairTestReply]  # type: ignore[assignment]
     """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
+    MakeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.MakeTokenRequest, _admin_pb2.MakeTokenReply]  # type: ignore[assignment]
+    """Let nodes enrol by a new token. INVALID_ARGUMENT for names that there cannot be, FAILED_PRECONDITION where this
+    controller signs no certificates.
+    """
+    ListTokens: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListTokensRequest, _admin_pb2.ListTokensReply]  # type: ignore[assignment]
+    """Tokens that are open, and those that ended within 30 days."""
+    RevokeToken: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeTokenRequest, _admin_pb2.TokenLine]  # type: ignore[assignment]
+    """Let no node enrol by a token any more. NOT_FOUND for an unknown one."""
+    ListCertificates: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListCertificatesRequest, _admin_pb2.ListCertificatesReply]  # type: ignore[assignment]
+    """Certificates of agents that were signed here, and what was revoked."""
+    RevokeCertificates: _aio.UnaryUnaryMultiCallable[_admin_pb2.RevokeCertificatesRequest, _admin_pb2.RevokeCertificatesReply]  # type: ignore[assignment]
+    """Have the certificates of a node, or one, count no more; its streams end at once, and all agents are told. NOT_FOUND
+    for a name that nobody has.
+    """
     GetController: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]  # type: ignore[assignment]
     """Version and state of the controller itself."""
 
@@ -649,6 +677,50 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.PairTestReply, _abc.Awaitable[_admin_pb2.PairTestReply]]:
         """What the newest pair test of a node has shown. NOT_FOUND for an unknown node."""
+
+    @_abc_1.abstractmethod
+    def MakeToken(
+        self,
+        request: _admin_pb2.MakeTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.MakeTokenReply, _abc.Awaitable[_admin_pb2.MakeTokenReply]]:
+        """Let nodes enrol by a new token. INVALID_ARGUMENT for names that there cannot be, FAILED_PRECONDITION where this
+        controller signs no certificates.
+        """
+
+    @_abc_1.abstractmethod
+    def ListTokens(
+        self,
+        request: _admin_pb2.ListTokensRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListTokensReply, _abc.Awaitable[_admin_pb2.ListTokensReply]]:
+        """Tokens that are open, and those that ended within 30 days."""
+
+    @_abc_1.abstractmethod
+    def RevokeToken(
+        self,
+        request: _admin_pb2.RevokeTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.TokenLine, _abc.Awaitable[_admin_pb2.TokenLine]]:
+        """Let no node enrol by a token any more. NOT_FOUND for an unknown one."""
+
+    @_abc_1.abstractmethod
+    def ListCertificates(
+        self,
+        request: _admin_pb2.ListCertificatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListCertificatesReply, _abc.Awaitable[_admin_pb2.ListCertificatesReply]]:
+        """Certificates of agents that were signed here, and what was revoked."""
+
+    @_abc_1.abstractmethod
+    def RevokeCertificates(
+        self,
+        request: _admin_pb2.RevokeCertificatesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RevokeCertificatesReply, _abc.Awaitable[_admin_pb2.RevokeCertificatesReply]]:
+        """Have the certificates of a node, or one, count no more; its streams end at once, and all agents are told. NOT_FOUND
+        for a name that nobody has.
+        """
 
     @_abc_1.abstractmethod
     def GetController(

@@ -356,6 +356,7 @@ class ControllerMessage(_message.Message):
     SPARE_PRELOAD_FIELD_NUMBER: _builtins.int
     PING_FIELD_NUMBER: _builtins.int
     HALTED_FIELD_NUMBER: _builtins.int
+    REVOKED_FIELD_NUMBER: _builtins.int
     READ_OUTPUT_FIELD_NUMBER: _builtins.int
     INSPECT_FIELD_NUMBER: _builtins.int
     TELL_LAUNCHER_FIELD_NUMBER: _builtins.int
@@ -404,6 +405,10 @@ class ControllerMessage(_message.Message):
         """The controller acts on nothing until this stream ends."""
 
     @_builtins.property
+    def revoked(self) -> Global___RevokedCertificates:
+        """Certificates that count no more; replaces the list before it. Only for agents that take it."""
+
+    @_builtins.property
     def read_output(self) -> Global___ReadOutput:
         """What have ranks of a job written lately? Answer with OutputRead."""
 
@@ -429,15 +434,16 @@ class ControllerMessage(_message.Message):
         spare_preload: Global___SparePreload | None = ...,
         ping: Global___Ping | None = ...,
         halted: Global___Halted | None = ...,
+        revoked: Global___RevokedCertificates | None = ...,
         read_output: Global___ReadOutput | None = ...,
         inspect: Global___InspectRanks | None = ...,
         tell_launcher: Global___TellLauncher | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "tell_launcher", b"tell_launcher", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "revoked", b"revoked", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "tell_launcher", b"tell_launcher", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "tell_launcher", b"tell_launcher", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack", b"ack", "body", b"body", "confirm", b"confirm", "halted", b"halted", "inspect", b"inspect", "order", b"order", "peers", b"peers", "ping", b"ping", "read_output", b"read_output", "revoked", b"revoked", "spare_memory", b"spare_memory", "spare_preload", b"spare_preload", "tell_launcher", b"tell_launcher", "time_request", b"time_request", "vault", b"vault", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted", "read_output", "inspect", "tell_launcher"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["welcome", "ack", "order", "peers", "confirm", "time_request", "vault", "spare_memory", "spare_preload", "ping", "halted", "revoked", "read_output", "inspect", "tell_launcher"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -496,6 +502,7 @@ class Hello(_message.Message):
     MACHINE_FIELD_NUMBER: _builtins.int
     FINDINGS_SINCE_FIELD_NUMBER: _builtins.int
     ENDED_JOBS_FIELD_NUMBER: _builtins.int
+    TAKES_REVOKED_FIELD_NUMBER: _builtins.int
     node: _builtins.str
     """The node's name; must equal the certificate's subject when TLS is on."""
     agent_version: _builtins.str
@@ -518,6 +525,8 @@ class Hello(_message.Message):
     """The cluster that this agent belongs to; empty before its first Welcome."""
     machine: _builtins.str
     """The machine that it runs on, as the controller names its own; empty where it has no id."""
+    takes_revoked: _builtins.bool
+    """This agent takes lists of revoked certificates."""
     @_builtins.property
     def stamp(self) -> Global___Stamp:
         """When this message was made."""
@@ -564,10 +573,11 @@ class Hello(_message.Message):
         machine: _builtins.str = ...,
         findings_since: _abc.Iterable[Global___Stamp] | None = ...,
         ended_jobs: _abc.Iterable[Global___EndedJob] | None = ...,
+        takes_revoked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["inventory", b"inventory", "stamp", b"stamp"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "ended_jobs", b"ended_jobs", "findings_since", b"findings_since", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "machine", b"machine", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_version", b"agent_version", "bulk_address", b"bulk_address", "cluster_id", b"cluster_id", "domain", b"domain", "ended_jobs", b"ended_jobs", "findings_since", b"findings_since", "first_unacknowledged", b"first_unacknowledged", "highest_term", b"highest_term", "host", b"host", "inventory", b"inventory", "jobs", b"jobs", "liveness_address", b"liveness_address", "machine", b"machine", "node", b"node", "open_findings", b"open_findings", "outbox", b"outbox", "stamp", b"stamp", "takes_revoked", b"takes_revoked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -4180,3 +4190,59 @@ class StoredFile(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StoredFile: _TypeAlias = StoredFile  # noqa: Y015
+
+@_typing.final
+class RevokedCertificates(_message.Message):
+    """Certificates that count no more, whatever their end."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SERIALS_FIELD_NUMBER: _builtins.int
+    NODES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def serials(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Serial numbers, in hexadecimal digits."""
+
+    @_builtins.property
+    def nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RevokedNode]:
+        """Nodes whose certificates count no more that begin at a time or earlier."""
+
+    def __init__(
+        self,
+        *,
+        serials: _abc.Iterable[_builtins.str] | None = ...,
+        nodes: _abc.Iterable[Global___RevokedNode] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["nodes", b"nodes", "serials", b"serials"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokedCertificates: _TypeAlias = RevokedCertificates  # noqa: Y015
+
+@_typing.final
+class RevokedNode(_message.Message):
+    """A node that was revoked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_FIELD_NUMBER: _builtins.int
+    UNTIL_S_FIELD_NUMBER: _builtins.int
+    node: _builtins.str
+    """Its name."""
+    until_s: _builtins.int
+    """Unix time of the order, in seconds: certificates that begin later are new ones."""
+    def __init__(
+        self,
+        *,
+        node: _builtins.str = ...,
+        until_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["node", b"node", "until_s", b"until_s"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RevokedNode: _TypeAlias = RevokedNode  # noqa: Y015

@@ -265,6 +265,23 @@ def _agent() -> Iterator[CallSite]:
     yield from _vault_of_agents()
 
 
+def _enrolment_of_agents() -> Iterator[CallSite]:
+    a = f"{_A}.enrolment."
+    yield CallSite(
+        *(
+            f"{a}renewer",
+            "the certificate of this node was not renewed, and ends in %.1f days: %s",
+            _X,
+        ),
+        "the controller is away, or has refused it, which is in its event list",
+    )
+    yield CallSite(f"{a}renewer", "%s: %s", _N, "a joined node has its certificate")
+    yield CallSite(
+        *(f"{a}revocations", "the list of revoked certificates is read anew: %s", _N),
+        _RESTARTED,
+    )
+
+
 def _vault_of_agents() -> Iterator[CallSite]:
     a = f"{_A}.vault."
     yield CallSite(
@@ -375,6 +392,7 @@ def _controller() -> Iterator[CallSite]:
         ("JudgeFailed",),
     )
     yield from _kubernetes()
+    yield from _enrolment()
     yield CallSite(_C, "%s", _X, "it cannot start: the unit is shown as failed")
     yield CallSite(_C, "%s; this process ends, and the next one goes on", _N, "the core is broken")
     yield CallSite(
@@ -436,6 +454,18 @@ def _controller() -> Iterator[CallSite]:
     yield CallSite(
         *(f"{c}watches.slow_monitor", "the judge of slow ranks failed", _N),
         broken,
+    )
+
+
+def _enrolment() -> Iterator[CallSite]:
+    c = f"{_C}.enrolment."
+    yield CallSite(f"{c}listener", "enrolment: %s", _X, _DESCRIPTORS)
+    yield CallSite(
+        *(f"{c}service", "no certificate for %s: %s", _N, "the key is where init has put it"),
+    )
+    yield CallSite(
+        *(f"{c}own_certificate", "%s: the own certificate was not renewed: %s", _N),
+        "its files are the controller's own",
     )
 
 
@@ -532,4 +562,4 @@ def _trainer() -> Iterator[CallSite]:
     )
 
 
-CALL_SITES = (*_agent(), *_controller(), *_trainer())
+CALL_SITES = (*_agent(), *_enrolment_of_agents(), *_controller(), *_trainer())

@@ -16,6 +16,7 @@ from everstep_controller.core import (
     registry,
 )
 from everstep_controller.core.dispatch import controller
+from everstep_controller.core.fleet import enrolment
 from everstep_controller.core.nodes import health
 from everstep_controller.core.registry import RegistrationError
 from everstep_controller.core.turn import TimerKind
@@ -38,6 +39,7 @@ def test_an_event_that_two_packages_take_is_refused() -> None:
 
 def test_an_event_that_no_package_takes_is_refused() -> None:
     others = [package.HANDLERS for package in PACKAGES if package is not fleet]
+    others.append(enrolment.HANDLERS)
     with pytest.raises(RegistrationError, match=r"taken by no package: .*RecordRejected.*HANDLERS"):
         registry.merge_handlers(others)
 

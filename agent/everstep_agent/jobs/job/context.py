@@ -55,6 +55,10 @@ def _at_hand() -> str:
     return ""
 
 
+def _counts(_: Mapping[str, object]) -> str:
+    return ""
+
+
 def _not_away() -> float:
     return 0.0
 
@@ -85,6 +89,8 @@ class Environment:
     jitter: random.Random | None = None
     # The certificate that this node shows to other agents, and what theirs must be signed by.
     tls: TlsSettings = field(default_factory=TlsSettings)
+    # Says of a peer's certificate, as `ssl` tells it, why it counts no more; "" where it does.
+    revoked: Callable[[Mapping[str, object]], str] = _counts
     # Why the controller is not there, and what happens then; "" while it is.
     controller_away: Callable[[], str] = _at_hand
     # For how many seconds the controller has been away or halted; 0 while one is there that acts.
@@ -198,7 +204,9 @@ def _make_vault_context(
             settings.message_memory_bytes, settings.message_timeout_s
         ),
         partial_kept_s=settings.partial_transfer_kept_s,
-        certificates=TlsCertificates(world.tls, parts.node) if settings.bulk_tls else None,
+        certificates=TlsCertificates(world.tls, parts.node, world.revoked)
+        if settings.bulk_tls
+        else None,
     )
 
 

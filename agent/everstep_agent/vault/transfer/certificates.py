@@ -4,7 +4,7 @@ import logging
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -38,9 +38,18 @@ class TlsCertificates:
     New ones that cannot be used are reported once, and those before them stay.
     """
 
-    def __init__(self, settings: TlsSettings, node: str) -> None:
-        """Read the files. Raises ConfigError when they are of no use."""
+    def __init__(
+        self,
+        settings: TlsSettings,
+        node: str,
+        revoked: Callable[[Mapping[str, object]], str] = lambda _: "",
+    ) -> None:
+        """Read the files; ``revoked`` says why a peer's certificate counts no more.
+
+        Raises ConfigError when they are of no use.
+        """
         self._settings = settings
+        self._revoked = revoked
         self._node = node
         try:
             self._file_stamps = _marks(settings)
@@ -50,11 +59,17 @@ class TlsCertificates:
 
     def client_transport(self, node: str, sock: socket.socket) -> TlsTransport:
         """Return the client's end of a connection to the agent of a node ("": of any node)."""
-        return TlsTransport(sock, self._current().client, partial(_problem, node))
+        return TlsTransport(sock, self._current().client, partial(self._peer_problem, node))
 
     def server_transport(self, sock: socket.socket) -> TlsTransport:
         """Return the server's end of a connection from any agent."""
-        return TlsTransport(sock, self._current().server, partial(_problem, ""), server_side=True)
+        return TlsTransport(
+            sock, self._current().server, partial(self._peer_problem, ""), server_side=True
+        )
+
+    def _peer_problem(self, node: str, end: ssl.SSLObject) -> str:
+        shown = cast("Mapping[str, object]", end.getpeercert() or {})
+        return _problem(node, end) or self._revoked(shown)
 
     def _current(self) -> _Ends:
         try:

@@ -5,6 +5,7 @@ from contextlib import aclosing
 
 from everstep_controller.api.admin.askers import Looks
 from everstep_controller.api.admin.drivers import DriverQueries
+from everstep_controller.api.admin.enrolment import EnrolmentOperations
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
 from everstep_controller.api.admin.injections import InjectionOperations
 from everstep_controller.api.admin.maintenance import MaintenanceOperations
@@ -41,6 +42,7 @@ class AdminApi:
         self.stacks = JobStacks(runtime, sources.inspector, looks)
         self.slowness = SlowRanks(runtime, sources.slowness, sources.collectives, looks)
         self.maintenance = MaintenanceOperations(runtime)
+        self.enrolment = EnrolmentOperations(runtime, sources.sessions, sources.token_issuer)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:
         """Yield old lines of the event list, then new ones. Raises FollowerTooSlowError."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from everstep_common.version import VERSION
 from everstep_controller.api.admin.drivers import DriverQueries
+from everstep_controller.api.admin.enrolment import TokenIssuer
 from everstep_controller.api.admin.errors import (
     OrderRefusedError,
     UnknownNameError,
@@ -77,6 +78,8 @@ class AdminSources:
     failed_calls: Callable[[], Mapping[str, int]]
     samples: SampleSource
     price_per_device_hour: float
+    # What makes tokens; None where this controller signs no certificates.
+    token_issuer: TokenIssuer | None = None
 
 
 class Queries:

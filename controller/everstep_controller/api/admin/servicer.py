@@ -300,3 +300,34 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.MaintenanceWindow:
         """See admin.proto."""
         return await self._admin.maintenance.cancel(request.window, request.operator)
+
+    @order
+    async def MakeToken(self, request: admin_pb2.MakeTokenRequest) -> admin_pb2.MakeTokenReply:
+        """See admin.proto."""
+        return await self._admin.enrolment.make_token(request, request.operator)
+
+    @question
+    async def ListTokens(self, request: admin_pb2.ListTokensRequest) -> admin_pb2.ListTokensReply:
+        """See admin.proto."""
+        del request
+        return self._admin.enrolment.list_tokens()
+
+    @order
+    async def RevokeToken(self, request: admin_pb2.RevokeTokenRequest) -> admin_pb2.TokenLine:
+        """See admin.proto."""
+        return await self._admin.enrolment.revoke_token(request.id, request.operator)
+
+    @question
+    async def ListCertificates(
+        self, request: admin_pb2.ListCertificatesRequest
+    ) -> admin_pb2.ListCertificatesReply:
+        """See admin.proto."""
+        del request
+        return self._admin.enrolment.list_certificates()
+
+    @explained_order
+    async def RevokeCertificates(
+        self, request: admin_pb2.RevokeCertificatesRequest
+    ) -> admin_pb2.RevokeCertificatesReply:
+        """See admin.proto."""
+        return await self._admin.enrolment.revoke(request, request.operator)

@@ -23,6 +23,7 @@ from everstep_common.reports import (
 )
 from everstep_common.version import VERSION
 from everstep_controller.api.fleet import from_agent, to_agent, vault_reports
+from everstep_controller.api.fleet.node_certificates import NodeCertificates
 from everstep_controller.api.fleet.node_questions import NodeQuestions
 from everstep_controller.api.fleet.roll_calls import RollCalls
 from everstep_controller.api.fleet.sessions import Session, Sessions, StreamEnd
@@ -100,6 +101,7 @@ class AgentStreams:
         self._kernel = parts.kernel
         self._questions = parts.questions
         self._certificate_trouble = parts.certificate_trouble
+        self._certificates = NodeCertificates(parts.runtime, parts.sessions)
         self._peers_wait = False
         self._stopping = False
         # Agents that wait for the word of the one that has the name of their node.
@@ -128,6 +130,8 @@ class AgentStreams:
             raise await self._turn_away(event, found)
         if why := self._certificate_trouble(identity):
             raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, f"{why}: connect with a newer one")
+        if why := self._certificates.revocation(identity):
+            raise StreamEnd(grpc.StatusCode.FAILED_PRECONDITION, why)
         session = await self._open_session(hello, event, identity)
         if self._is_turned_away(event):  # another one came first
             self.close(session)
@@ -143,6 +147,8 @@ class AgentStreams:
         session = self._sessions.open(event.node, event.outbox)
         # From here on it is looked at, whatever is waited for before its first message.
         session.shown, session.until_s = identity.shown, identity.until_s
+        session.serial, session.since_s = identity.serial, identity.since_s
+        session.takes_revoked = hello.takes_revoked
         session.opened_ns = self._runtime.now_ns()
         session.clock.enter_hello(stamp, session.opened_ns)
         self._intake.begin_stream(event.node, session.opened_ns)
@@ -171,6 +177,7 @@ class AgentStreams:
         session.welcome(fleet_pb2.ControllerMessage(welcome=welcome))
         if state.halted:
             session.send(to_agent.halted(state.halted))
+        self._certificates.tell(session)
         self.peers_changed()
 
     def close(self, session: Session) -> None:
@@ -242,8 +249,12 @@ class AgentStreams:
         """Have every agent connect anew."""
         self._sessions.end_all(grpc.StatusCode.ABORTED, sentence, lambda _: True)
 
-    def note_event(self, _: TakenEvent) -> None:
-        """Go on with the Hello of those who no longer wait for an answer of another agent."""
+    def note_event(self, taken: TakenEvent) -> None:
+        """Go on with the Hello of those who no longer wait for an answer of another agent.
+
+        Streams of certificates that are revoked end; those of renewed ones go on.
+        """
+        self._certificates.note_event(taken)
         for event, decided in self._contending:
             if not decided.done() and not agent_identity.contends(self._runtime.state, event):
                 decided.set_result(None)

@@ -52,6 +52,10 @@ class Session:
         # it has none.
         self.shown: Callable[[], Mapping[str, Iterable[bytes]]] = dict
         self.until_s = math.inf
+        # Serial number of that certificate, and when it begins (Unix time).
+        self.serial, self.since_s = "", 0.0
+        # Its agent takes lists of revoked certificates.
+        self.takes_revoked = False
         # Its agent is to connect anew at once, which is no silence of the node.
         self.renews = False
         self._welcomed = False

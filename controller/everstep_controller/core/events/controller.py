@@ -164,6 +164,47 @@ class TimeoutJudged:
     is_conclusive: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeEnrolled:
+    """A certificate was signed for a node that joins by a token, and has not left this process.
+
+    Times are Unix time, by which certificates count.
+    """
+
+    node: str
+    token: str
+    key_sha256: str
+    serial: str
+    since_s: int
+    ends_s: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertificateRenewed:
+    """A certificate was signed in the place of one that a node's agent has."""
+
+    node: str
+    # Serial of the one that it has; since when that one counts, in Unix time.
+    before: str
+    since_s: int
+    serial: str
+    key_sha256: str
+    ends_s: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentRefused:
+    """Requests for a certificate were refused; alike ones within a minute are one event."""
+
+    # "enrolment" or "renewal".
+    what: str
+    node: str
+    address: str
+    reason: str
+    count: int = 1
+
+
 ControllerEvent = (
     ControllerStarted
     | ClusterNamed
@@ -178,6 +219,9 @@ ControllerEvent = (
     | HangJudged
     | SlowJudged
     | TimeoutJudged
+    | NodeEnrolled
+    | CertificateRenewed
+    | EnrolmentRefused
 )
 
 

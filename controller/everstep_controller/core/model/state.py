@@ -13,6 +13,7 @@ from everstep_controller.core.model.agents import (
     RefusedAgent,
     SeenGeneration,
 )
+from everstep_controller.core.model.enrolment import Enrolment
 from everstep_controller.core.model.fleet_index import FilingBasis, FleetIndex, keep_listed
 from everstep_controller.core.model.groups import Group, GroupTable
 from everstep_controller.core.model.isolation import DriverRecord
@@ -183,6 +184,8 @@ class State(_Indexed):
     removed_days: list[FleetDay] = field(default_factory=list)
     # Isolation drivers by name.
     drivers: dict[str, DriverRecord] = field(default_factory=dict)
+    # Tokens by which nodes join, and the certificates that were signed here.
+    enrolment: Enrolment = field(default_factory=Enrolment)
     # Events that were taken: the number of the newest in the journal, less those that say no news.
     event_count: int = 0
 

@@ -1,0 +1,1 @@
+"""Enrolment: the port at which nodes get certificates, who signs them, and who is refused."""

@@ -1,0 +1,1 @@
+"""Enrolment between nodes and controller: tokens, requests for certificates, and their answers."""

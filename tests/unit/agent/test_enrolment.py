@@ -1,0 +1,81 @@
+"""An agent's certificate: when it is renewed, and which of its peers' count no more."""
+
+from itertools import pairwise
+
+import pytest
+
+from everstep_agent.enrolment.revocations import Revocations
+from everstep_agent.enrolment.schedule import Renewal
+from everstep_common.orders import RevokedCertificates, RevokedNode
+from everstep_proto.enrolment.validity import Validity
+
+_DAY_S = 86_400.0
+_CERTIFICATE = Validity("a1", 0.0, 30 * _DAY_S)
+
+
+def attempts(place: float, until_s: float) -> list[float]:
+    """Return when a node tries, in days, whose controller is away all the time."""
+    renewal, found = Renewal(place), list[float]()
+    while (due_s := renewal.due_s(_CERTIFICATE)) < until_s:
+        found.append(due_s / _DAY_S)
+        renewal = Renewal(place, due_s)
+    return found
+
+
+def test_a_certificate_of_thirty_days_is_renewed_after_ten() -> None:
+    assert Renewal(0.0).due_s(_CERTIFICATE) == 10 * _DAY_S
+    assert Renewal(1.0).due_s(_CERTIFICATE) == pytest.approx(11 * _DAY_S)
+
+
+def test_a_fleet_that_enrolled_together_renews_within_a_day_and_not_at_once() -> None:
+    due_s = sorted(Renewal(number / 2000).due_s(_CERTIFICATE) for number in range(2000))
+    nearest_s = min(after - before for before, after in pairwise(due_s))
+    assert nearest_s > 40
+    assert due_s[-1] - due_s[0] <= _DAY_S
+
+
+@pytest.mark.parametrize("place", [0.0, 0.5, 1.0])
+def test_while_the_controller_is_away_it_is_tried_each_hour_and_each_minute_at_the_end(
+    place: float,
+) -> None:
+    found = attempts(place, 31 * _DAY_S)
+    gaps_s = [(after - before) * _DAY_S for before, after in pairwise(found)]
+    assert all(29 <= gap <= 5401 for gap in gaps_s)
+    assert max(gap for at, gap in zip(found, gaps_s, strict=False) if at > 29.1) <= 91
+    # After its end it goes on as well: the controller renews it for 30 days more.
+    assert found[-1] > 30.9
+
+
+_SHOWN = {
+    "subject": ((("organizationalUnitName", "agent"),), (("commonName", "gpu-1"),)),
+    "serialNumber": "0A1B",
+    "notBefore": "Nov 30 14:00:00 2026 GMT",
+}
+_BEGAN_S = 1_796_047_200
+
+
+def test_the_newest_list_counts_and_outlives_the_agent() -> None:
+    kept = list[str]()
+    revocations = Revocations(keep=kept.append)
+    assert revocations.trouble_of(_SHOWN) == ""
+    told = RevokedCertificates(("a1b", "ff"), (RevokedNode("gpu-2", 5),))
+    revocations.replace(told)
+    revocations.replace(told)
+    assert "certificate of gpu-1 was revoked" in revocations.trouble_of(_SHOWN)
+    assert len(kept) == 1
+    again = Revocations(kept[0])
+    assert again.trouble_of(_SHOWN) == revocations.trouble_of(_SHOWN)
+    again.replace(RevokedCertificates())
+    assert again.trouble_of(_SHOWN) == ""
+
+
+@pytest.mark.parametrize(("until_s", "counts"), [(_BEGAN_S - 1, True), (_BEGAN_S, False)])
+def test_of_a_revoked_node_only_later_certificates_count(until_s: int, counts: bool) -> None:
+    revocations = Revocations()
+    revocations.replace(RevokedCertificates((), (RevokedNode("gpu-1", until_s),)))
+    assert (revocations.trouble_of(_SHOWN) == "") is counts
+
+
+@pytest.mark.parametrize("kept", ["{", "[]", '{"serials": 3}'])
+def test_a_list_that_cannot_be_read_is_told_anew(kept: str) -> None:
+    assert Revocations(kept).trouble_of(_SHOWN) == ""
