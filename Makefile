@@ -28,7 +28,7 @@ CHECKS := check-types check-pyright check-layers check-facts check-pages check-s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dist test test-thorough test-all test-jitter test-real test-long test-kubernetes field field-hangs check $(CHECKS) house format \
+.PHONY: help install demo dist release test test-thorough test-all test-jitter test-real test-long test-kubernetes field field-hangs check $(CHECKS) house format \
 	reference proto clean
 
 help: ## List what can be made.
@@ -122,6 +122,7 @@ check-types: $(TORCH_READY) ## Run mypy over every package, test and script.
 	$(BIN)/mypy $(addprefix -p ,$(PACKAGES))
 	$(BIN)/mypy tests bench docs examples tools .ci/no_skips.py
 	$(BIN)/mypy monitoring
+	$(BIN)/mypy packages
 
 check-pyright: $(TORCH_READY)
 	@command -v node >/dev/null || { echo "Installing Node.js for pyright ..."; \
@@ -153,10 +154,10 @@ reference: $(READY) ## Write docs/configuration.md, docs/metrics.md, docs/signal
 	$(BIN)/python monitoring
 
 dist: $(READY) ## Build the wheel and the source archive into dist/.
-	@rm -rf dist
-	@$(BIN)/python -m hatchling build --directory dist >/dev/null
-	@ls dist/*
-	@echo "To install: pip install '$$(ls dist/*.whl)[all]'"
+	@$(BIN)/python packages --no-deb
+
+release: $(READY) ## Build a release into dist/: also the packages of Debian 12 and 13 and Ubuntu 24.04, with hashes (20 minutes).
+	@$(BIN)/python packages
 
 proto: $(READY) ## Write the stubs from proto/*.proto.
 	$(BIN)/python -m everstep_proto.regenerate

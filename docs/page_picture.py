@@ -11,12 +11,13 @@ import sys
 from pathlib import Path
 from typing import IO
 
-from playwright.sync_api import Page, sync_playwright
+from playwright.sync_api import FloatRect, Page, sync_playwright
 
 PICTURE = Path(__file__).with_name("page.png")
 _CHROMIUM = "/usr/bin/chromium"
 _ADDRESS = re.compile(r"http://\S+")
 _WIDTH, _HEIGHT = 1100, 700
+_MARGIN = 16
 _PATIENCE_MS = 60_000
 _BYTES_MAX = 150_000
 
@@ -58,7 +59,11 @@ def _take(address: str, output: Path) -> None:
             page.reload()
         page.get_by_role("link", name="demo", exact=True).click()
         _until_third_incident(page)
-        page.screenshot(path=output)
+        # As far as the curves, which are below the picture's edge.
+        curves = page.get_by_role("heading", name="Steps and ratio").bounding_box()
+        assert curves is not None
+        whole: FloatRect = {"x": 0, "y": 0, "width": _WIDTH, "height": curves["y"] - _MARGIN}
+        page.screenshot(path=output, clip=whole, full_page=True)
         browser.close()
 
 

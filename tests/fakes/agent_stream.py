@@ -10,7 +10,7 @@ import grpc
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.tls import TlsSettings, aio_channel
 from fakes.local_secret import shown
-from fakes.waits import PATIENCE_S
+from fakes.waits import PATIENCE_S, crowding
 
 Call = grpc.aio.StreamStreamCall[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]
 WAIT_S = PATIENCE_S
@@ -104,7 +104,7 @@ class AgentStream:
 
     async def wait_for(self, *kinds: str) -> fleet_pb2.ControllerMessage:
         """Return the next message of one of these kinds."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(WAIT_S * crowding()):
             while True:
                 message = await self.call.read()
                 if not isinstance(message, fleet_pb2.ControllerMessage):
@@ -132,7 +132,7 @@ class AgentStream:
 
     async def end(self) -> tuple[grpc.StatusCode, str]:
         """Wait until the controller ends the stream; return how and why."""
-        async with asyncio.timeout(WAIT_S):
+        async with asyncio.timeout(WAIT_S * crowding()):
             # The status comes after the last message.
             while isinstance(await self._read(), fleet_pb2.ControllerMessage):
                 pass

@@ -36,7 +36,7 @@ def wait_until(ask: Callable[[], T | None], patience_s: float = PATIENCE_S, what
             last = error
         answered_s = time.monotonic()
         waited_s = answered_s - began_s
-        assert waited_s < patience_s * _crowding(), _lack(ask, waited_s, what, last)
+        assert waited_s < patience_s * crowding(), _lack(ask, waited_s, what, last)
         time.sleep(_pause_s(answered_s - asked_s))
 
 
@@ -55,7 +55,7 @@ async def eventually(
 ) -> T:
     """Do what wait_until does while the loop goes on; the question may be a coroutine."""
     loop, last = asyncio.get_running_loop(), cast(object, None)
-    patience_s *= _crowding()
+    patience_s *= crowding()
     limit = asyncio.timeout(patience_s)
     try:
         async with limit:
@@ -75,7 +75,7 @@ async def eventually(
         raise AssertionError(_lack(ask, patience_s, what, last)) from None
 
 
-def _crowding() -> float:
+def crowding() -> float:
     """Return how many processes want each processor, as of the last minute; at least one."""
     return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
 

@@ -91,6 +91,11 @@ class RealFleet:
         # Only where it counts: older versions know no such key.
         return f'secret_file = "{self.secret}"\n' if self.at_port else ""
 
+    @property
+    def losses_folder(self) -> Path:
+        """Return where the ranks of the job write; of jobs that share a fleet, each has its own."""
+        return self.folder / ("losses" if self.job_name == JOB else f"losses-{self.job_name}")
+
     def start_controller(self, *command: str) -> None:
         """Start the controller, or one of its commands."""
         config, place = self.folder / "controller.toml", self._place("controller")
@@ -151,6 +156,7 @@ class RealFleet:
         self, name: str, arguments: Sequence[str], processes: int = 1, nodes: str = ""
     ) -> None:
         """Start the launcher of a job of this script on one node."""
+        self.losses_folder.mkdir(exist_ok=True)
         options = ["--job", self.job_name, "--nnodes", nodes or str(len(self.nodes))]
         options += ["--nproc-per-node", str(processes)]
         options += ["--token-file", str(self.folder / "token")]
@@ -171,7 +177,9 @@ class RealFleet:
     def start_launcher(self, name: str, *arguments: str) -> None:
         """Start `everstep run` on a node."""
         line = ["-m", "everstep.entry", "run", *arguments]
-        self.launchers[name] = self._start(f"{name}-launcher", *line)
+        # Jobs that share a fleet have a log each.
+        job = "" if self.job_name == JOB else f"-{self.job_name}"
+        self.launchers[name] = self._start(f"{name}{job}-launcher", *line, node=name)
 
     def start_other_launcher(self, name: str, *line: str) -> None:
         """Start a program of Python that takes the place of `everstep run` on a node."""
@@ -232,7 +240,7 @@ class RealFleet:
     def losses(self) -> dict[int, str]:
         """Return the loss of every step; one that was computed twice had the same, to the bit."""
         found: dict[int, str] = {}
-        for path in (self.folder / "losses").glob("*.tsv"):
+        for path in self.losses_folder.glob("*.tsv"):
             lines = path.read_text(encoding="ascii").split("\n")[:-1]
             for step, loss in (line.split("\t") for line in lines):
                 assert found.setdefault(int(step), loss) == loss, f"step {step} differs"
@@ -240,7 +248,7 @@ class RealFleet:
 
     def first_steps(self) -> dict[int, int]:
         """Return the first step that each generation computed."""
-        paths = (self.folder / "losses").glob("*.tsv")
+        paths = self.losses_folder.glob("*.tsv")
         texts = {int(path.stem): path.read_text(encoding="ascii") for path in paths}
         return {number: int(text.split("\t")[0]) for number, text in texts.items() if text}
 
@@ -314,8 +322,8 @@ class RealFleet:
     def _place(self, name: str) -> Place:
         return self.places.get(name, Place())
 
-    def _start(self, name: str, *arguments: str) -> Child:
-        place = self._place(name.removesuffix("-agent").removesuffix("-launcher"))
+    def _start(self, name: str, *arguments: str, node: str = "") -> Child:
+        place = self._place(node or name.removesuffix("-agent").removesuffix("-launcher"))
         line = [*place.enter, sys.executable, *arguments]
         packages = self.packages.get(name.rpartition("-")[2], ())
         environ = self._environ()
@@ -325,7 +333,7 @@ class RealFleet:
     def _environ(self) -> dict[str, str]:
         environ = {k: v for k, v in os.environ.items() if not k.startswith("EVERSTEP_")}
         environ["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
-        environ |= {"PYTHONUNBUFFERED": "1", "LOSSES": str(self.folder / "losses")}
+        environ |= {"PYTHONUNBUFFERED": "1", "LOSSES": str(self.losses_folder)}
         return environ | dict(self.variables)
 
 

@@ -104,8 +104,7 @@ def test_ranks_that_are_killed_while_somebody_looks_at_them_are_not_told_to_be_d
             look = stub.InspectJob(admin_pb2.InspectJobRequest(job="train"))
             asked = (await agent.wait_for("inspect")).inspect.inspection_id
             await agent.record(7, ranks_stand_still=_STILL)
-            await _answer(agent, _report(ProcessState.STOPPED))
-            await agent.order("stop_generation")
+            await _answer_until_stopped(agent, _report(ProcessState.STOPPED))
             if restarted:
                 copy = fleet_pb2.VaultCopy(
                     generation=1, rank=0, step=7, root_hash=b"hash", size_bytes=8, layout=b"w"

@@ -72,6 +72,29 @@ def test_a_viewer_may_look_but_not_isolate(tmp_path: Path) -> None:
     with_controller(tmp_path, act)
 
 
+def test_a_page_may_look_for_people_and_give_no_order(tmp_path: Path) -> None:
+    async def act(running: Controller, authority: Authority) -> None:
+        page, viewer = authority.issue("fleet.example", "page"), authority.issue("eve", "viewer")
+        ann = admin_pb2.Person(name="ann", role="operator")
+        asked = admin_pb2.ReadLogsRequest(job="none", asked_for=ann)
+        async with aio_channel(f"localhost:{running.port}", page) as channel:
+            admin = admin_pb2_grpc.AdminStub(channel)
+            assert not (await admin.ListNodes(admin_pb2.ListNodesRequest())).nodes
+            with pytest.raises(grpc.aio.AioRpcError, match="no job named 'none'"):
+                await admin.ReadLogs(asked).read()
+            for order in (
+                admin.Pause(admin_pb2.PauseRequest(reason="noise")),
+                admin.StopJob(admin_pb2.StopJobRequest(job="none", reason="noise")),
+            ):
+                with pytest.raises(grpc.aio.AioRpcError, match=r"fleet\.example is page"):
+                    await order
+        async with aio_channel(f"localhost:{running.port}", viewer) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="for certificates of the role page"):
+                await admin_pb2_grpc.AdminStub(channel).ReadLogs(asked).read()
+
+    with_controller(tmp_path, act)
+
+
 def test_a_viewer_may_see_snapshots_but_not_have_a_job_forgotten(tmp_path: Path) -> None:
     async def act(running: Controller, authority: Authority) -> None:
         agent_tls = authority.issue("node-1", "agent")

@@ -8,6 +8,8 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import HTTPCookieProcessor, build_opener
 
 import pytest
 
@@ -104,3 +106,20 @@ def command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+@pytest.mark.timeout(240)
+def test_the_page_of_a_demo_is_open_while_it_runs_and_ends_with_it(folder: Path) -> None:
+    with start(folder, "--page", "--json") as demo:
+        assert demo.stderr is not None
+        address = next(line for line in demo.stderr if "http://" in line).split()[-1]
+        browser = build_opener(HTTPCookieProcessor())
+        told = browser.open(address, timeout=60).read().decode()
+        assert 'data-node="node-5"' in told
+        with pytest.raises(HTTPError):
+            browser.open(address, timeout=60)
+        demo.send_signal(signal.SIGINT)
+        demo.communicate(timeout=60)
+    assert demo.returncode == 130
+    assert marked(folder) == []
+    assert list(folder.iterdir()) == []

@@ -1,10 +1,15 @@
 """Output of a job at the command line, of real agents and launchers: also after its end."""
 
+import http.client
 import json
 from collections.abc import Iterator
 
 import pytest
 
+from everstep_cli.page.doors import Doors
+from everstep_cli.page.guard import COOKIE
+from everstep_proto.tls import Role
+from fakes.page_server import Answer, ask, served_page
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 pytestmark = pytest.mark.timeout(600)
@@ -47,6 +52,33 @@ def test_what_ranks_wrote_is_read_while_they_run_and_after_their_end(pair: RealF
     unknown = pair.everstep("logs", JOB, "--rank", "9")
     assert unknown.returncode == 2
     assert "has no rank 9; it has 4" in unknown.stderr
+    _look_by_the_page(pair)
+
+
+def _look_by_the_page(pair: RealFleet) -> None:
+    """See that the page shows it to an operator alone, and that the events say who has looked."""
+    with served_page(Doors(listen="127.0.0.1:0"), pair.admin) as page:
+
+        def look(role: Role, path: str) -> Answer:
+            session = page.access.open_session(page.access.new_token(role))
+            connection = http.client.HTTPConnection("127.0.0.1", page.port, timeout=30)
+            return ask(connection, path, {"Cookie": f"{COOKIE}={session}"})
+
+        shown = look(Role.OPERATOR, f"/output/{JOB}?rank=2")
+        assert shown.code == 200
+        assert "[2] rank 2 is done" in shown.text
+        for path in (f"/output/{JOB}", f"/stacks/{JOB}"):
+            refused = look(Role.VIEWER, path)
+            assert refused.code == 403
+            assert f"{JOB} is another user" in refused.text
+        ended = look(Role.OPERATOR, f"/stacks/{JOB}")
+        assert f"{JOB} has no ranks now" in ended.text
+    told = pair.everstep("events", "--subject", JOB).stdout
+    assert f"somebody at the page (operator) looked at the output of {JOB}" in told
+    assert (
+        f"an operator of the controller's machine (operator) looked at the output of {JOB}" in told
+    )
+    assert "(viewer) looked" not in told
 
 
 def test_a_node_whose_agent_is_away_is_named(pair: RealFleet) -> None:

@@ -3,15 +3,14 @@
 import http.client
 import os
 import pwd
-import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,33 +21,13 @@ from everstep_cli.page.doors import Doors
 from everstep_cli.page.guard import COOKIE, COOKIE_TLS
 from fakes.authority import Authority
 from fakes.cli_admin import FakeAdmin
-from fakes.page_server import ServedPage, served_page
+from fakes.page_server import Answer, ServedPage, UnixConnection, ask, served_page
 from fakes.waits import wait_until
 
 _LOGIN = pwd.getpwuid(os.getuid()).pw_name
 _HEADER = "X-Remote-User"
 _QUICK = Limits(request_s=1.0, unread_s=1.0, look_s=0.1)
 _NEVER_READ = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    code: int
-    headers: Mapping[str, str]
-    text: str
-
-
-def _ask(
-    connection: http.client.HTTPConnection,
-    path: str = "/session",
-    headers: Mapping[str, str] | None = None,
-) -> _Answer:
-    try:
-        connection.request("GET", path, headers={"Host": "localhost", **(headers or {})})
-        reply = connection.getresponse()
-        return _Answer(reply.status, dict(reply.getheaders()), reply.read().decode())
-    finally:
-        connection.close()
 
 
 def _plain(page: ServedPage) -> http.client.HTTPConnection:
@@ -60,17 +39,6 @@ def _cookie(page: ServedPage, name: str = COOKIE) -> dict[str, str]:
     return {"Cookie": f"{name}={page.access.open_session(page.access.new_token())}"}
 
 
-class _UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=10)
-        self._path = str(path)
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.sock.settimeout(10)
-        self.sock.connect(self._path)
-
-
 # --- TLS and certificates ------------------------------------------------------------------------
 
 
@@ -80,7 +48,7 @@ class _TlsPage:
     authority: Authority
     folder: Path
 
-    def ask(self, certificate: str = "", role: str = "", **headers: str) -> _Answer:
+    def ask(self, certificate: str = "", role: str = "", **headers: str) -> Answer:
         context = ssl.create_default_context(cafile=str(self.folder / "ca.pem"))
         if certificate:
             tls = self.authority.issue(certificate, role)
@@ -89,7 +57,7 @@ class _TlsPage:
             "localhost", self.page.port, timeout=10, context=context
         )
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return _ask(connection, headers=named)
+        return ask(connection, headers=named)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +113,7 @@ def test_a_certificate_of_another_authority_is_refused(tls_page: _TlsPage, tmp_p
         "localhost", tls_page.page.port, timeout=10, context=context
     )
     with pytest.raises(OSError, match=r"alert|reset|EOF|closed"):
-        _ask(connection)
+        ask(connection)
 
 
 def test_the_header_counts_from_the_proxy_alone(tls_page: _TlsPage) -> None:
@@ -184,11 +152,11 @@ def _proxied(folder: Path, login: str = _LOGIN) -> Doors:
 def test_at_the_socket_the_proxy_says_who_asks(short_folder: Path) -> None:
     doors = _proxied(short_folder)
     with served_page(doors, FakeAdmin()):
-        connection = _UnixConnection(short_folder / "page.sock")
-        assert "ann, operator" in _ask(connection, headers={_HEADER: "ann"}).text
-        assert "eve, viewer" in _ask(connection, headers={_HEADER: "eve"}).text
-        assert _ask(connection).code == 401
-        assert _ask(connection, headers={_HEADER: "eve", "Host": "evil.example"}).code == 400
+        connection = UnixConnection(short_folder / "page.sock")
+        assert "ann, operator" in ask(connection, headers={_HEADER: "ann"}).text
+        assert "eve, viewer" in ask(connection, headers={_HEADER: "eve"}).text
+        assert ask(connection).code == 401
+        assert ask(connection, headers={_HEADER: "eve", "Host": "evil.example"}).code == 400
 
 
 def test_another_user_of_the_machine_is_not_heard_at_the_socket(short_folder: Path) -> None:
@@ -197,47 +165,7 @@ def test_another_user_of_the_machine_is_not_heard_at_the_socket(short_folder: Pa
         served_page(_proxied(short_folder, other), FakeAdmin()),
         pytest.raises((OSError, http.client.HTTPException)),
     ):
-        _ask(_UnixConnection(short_folder / "page.sock"), headers={_HEADER: "ann"})
-
-
-@pytest.mark.real
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("nginx") is None, reason="needs root and nginx (apt: nginx)"
-)
-def test_nginx_of_the_documentation_names_who_asks_and_nobody_else_can(short_folder: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs/page.md").read_text(encoding="utf-8")
-    server = text.partition("```nginx\n")[2].partition("```")[0]
-    Authority(short_folder).issue("fleet.example", "page", "fleet")
-    (short_folder / "htpasswd").write_text("ann:{PLAIN}secret\n")
-    for written, here in (
-        ("/etc/nginx/tls/fleet.pem", str(short_folder / "fleet.pem")),
-        ("/etc/nginx/tls/fleet.key", str(short_folder / "fleet.key")),
-        ("/etc/nginx/everstep.htpasswd", str(short_folder / "htpasswd")),
-        ("/run/everstep-page/page.sock", str(short_folder / "page.sock")),
-        ("listen 443 ssl", f"listen unix:{short_folder}/nginx.sock ssl"),
-    ):
-        assert written in server
-        server = server.replace(written, here)
-    conf = short_folder / "nginx.conf"
-    conf.write_text(
-        f"user www-data;\npid {short_folder}/pid;\nerror_log {short_folder}/error.log;\n"
-        f"events {{}}\nhttp {{ access_log {short_folder}/access.log;\n{server}\n}}\n"
-    )
-    doors = replace(_proxied(short_folder, "www-data"), names=("fleet.example",))
-    with served_page(doors, FakeAdmin()):
-        nginx = subprocess.Popen(["nginx", "-g", "daemon off;", "-c", str(conf)])
-        try:
-            wait_until((short_folder / "nginx.sock").exists)
-            context = ssl._create_unverified_context()
-            for header in ({}, {_HEADER: "root"}):
-                connection = _UnixConnection(short_folder / "nginx.sock")
-                connection.connect()
-                connection.sock = context.wrap_socket(connection.sock)
-                basic = {"Authorization": "Basic YW5uOnNlY3JldA==", "Host": "fleet.example"}
-                assert "ann, operator" in _ask(connection, headers={**basic, **header}).text
-        finally:
-            nginx.terminate()
-            nginx.wait(20)
+        ask(UnixConnection(short_folder / "page.sock"), headers={_HEADER: "ann"})
 
 
 # --- those who hold places -----------------------------------------------------------------------
@@ -281,7 +209,7 @@ def test_two_hundred_who_never_end_a_request_are_ended_and_hold_nobody_up(
     quick_page: ServedPage, said: bytes
 ) -> None:
     slow = [_open(quick_page, said) for _ in range(200)]
-    assert _ask(_plain(quick_page), headers=_cookie(quick_page)).code == 200
+    assert ask(_plain(quick_page), headers=_cookie(quick_page)).code == 200
     wait_until(lambda: all(map(_is_ended, slow)), 30)
     for one in slow:
         one.close()
@@ -314,7 +242,7 @@ def test_a_crowd_of_strangers_costs_a_session_nothing() -> None:
         kept.request("GET", "/session", headers=cookie)
         assert kept.getresponse().status == 200
         kept.close()
-        assert _ask(_plain(page), headers=cookie).code == 200
+        assert ask(_plain(page), headers=cookie).code == 200
         for one in crowd:
             one.close()
 
@@ -341,7 +269,7 @@ def test_who_reads_no_answer_is_ended(quick_page: ServedPage) -> None:
     wait_until(lambda: connections)
     wait_until(lambda: not connections, 60)
     unread.close()
-    assert _ask(_plain(quick_page), headers=_cookie(quick_page)).code == 200
+    assert ask(_plain(quick_page), headers=_cookie(quick_page)).code == 200
 
 
 def test_a_stream_ends_with_its_session(quick_page: ServedPage) -> None:
@@ -381,18 +309,18 @@ def test_what_is_no_request_is_ended_without_a_line_in_the_log(
 
 def test_sessions_are_bounded_and_the_newest_stay(quick_page: ServedPage) -> None:
     first, *_, last = [_cookie(quick_page) for _ in range(SESSIONS_MAX + 1)]
-    assert _ask(_plain(quick_page), headers=first).code == 401
-    assert _ask(_plain(quick_page), headers=last).code == 200
+    assert ask(_plain(quick_page), headers=first).code == 401
+    assert ask(_plain(quick_page), headers=last).code == 200
 
 
 def test_nobody_says_for_another_where_a_request_comes_from(quick_page: ServedPage) -> None:
     forged = {"X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "https", _HEADER: "root"}
     token = quick_page.access.new_token()
-    answer = _ask(_plain(quick_page), f"/login?token={token}", forged)
+    answer = ask(_plain(quick_page), f"/login?token={token}", forged)
     assert answer.code == 303
     assert answer.headers["location"] == "/"
     assert "Secure" not in answer.headers["set-cookie"]
-    assert _ask(_plain(quick_page), headers=forged).code == 401
+    assert ask(_plain(quick_page), headers=forged).code == 401
 
 
 # --- the command ---------------------------------------------------------------------------------
@@ -426,15 +354,15 @@ def test_the_token_is_in_its_file_alone_and_a_new_start_knows_no_session_of_befo
         shown += Path(f"/proc/{process.pid}/environ").read_bytes()
         assert token.encode() not in shown
         if start == 2:
-            told = _ask(http.client.HTTPConnection("127.0.0.1", port), headers=cookies)
+            told = ask(http.client.HTTPConnection("127.0.0.1", port), headers=cookies)
             assert told.code == 401
-        opened = _ask(http.client.HTTPConnection("127.0.0.1", port), f"/login?token={token}")
+        opened = ask(http.client.HTTPConnection("127.0.0.1", port), f"/login?token={token}")
         assert opened.code == 303
         assert token not in str(opened.headers)
         cookies = {"Cookie": opened.headers["set-cookie"].partition(";")[0]}
-        told = _ask(http.client.HTTPConnection("127.0.0.1", port), headers=cookies)
+        told = ask(http.client.HTTPConnection("127.0.0.1", port), headers=cookies)
         assert "operator" in told.text
-        away = _ask(http.client.HTTPConnection("127.0.0.1", port), "/", cookies)
+        away = ask(http.client.HTTPConnection("127.0.0.1", port), "/", cookies)
         assert away.code == 502
         assert "no controller answers" in away.text
         assert file.read_text(encoding="ascii").strip() not in ("", address)

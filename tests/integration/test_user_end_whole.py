@@ -18,17 +18,25 @@ _SELDOM = ("--snapshot-every", "100000")
 _TRAINING = Path(__file__).parents[2] / "examples" / "train_numpy.py"
 
 
-@contextmanager
-def training(*options: str, step_s: float = 0.02) -> Iterator[RealFleet]:
-    """Yield a job of two nodes that trains."""
+@pytest.fixture(scope="module")
+def fleet() -> Iterator[RealFleet]:
     with running_fleet("node-1", "node-2") as fleet:
-        fleet.launcher_options = options
-        line = [str(_TRAINING), "--steps", "1000000", "--step-seconds-min", str(step_s)]
-        fleet.launch_script(line)
+        yield fleet
+
+
+@contextmanager
+def training(fleet: RealFleet, name: str, *options: str, step_s: float = 0.02) -> Iterator[None]:
+    """Have a job of this name train on both nodes, and end it."""
+    fleet.job_name, fleet.launcher_options = name, options
+    line = [str(_TRAINING), "--steps", "1000000", "--step-seconds-min", str(step_s)]
+    fleet.launch_script(line)
+    try:
         fleet.until("training", _PATIENCE_S, lambda: fleet.job().state == "running")
         before = fleet.step()
         fleet.until("some steps", _PATIENCE_S, lambda: fleet.step() >= before + 30)
-        yield fleet
+        yield
+    finally:
+        fleet.end_launchers()
 
 
 def ranks(fleet: RealFleet) -> list[int]:
@@ -59,8 +67,10 @@ def saved_step(words: list[str], where: str) -> int:
     return step
 
 
-def test_all_processes_of_a_job_get_the_signal_and_its_last_step_is_in_memory() -> None:
-    with training(*_SELDOM, "--grace", "30") as fleet:
+def test_all_processes_of_a_job_get_the_signal_and_its_last_step_is_in_memory(
+    fleet: RealFleet,
+) -> None:
+    with training(fleet, "all", *_SELDOM, "--grace", "30"):
         # As Slurm sends it: to whatever belongs to the step, ranks first.
         launchers = [child.process.pid for child in fleet.launchers.values()]
         for pid in (*ranks(fleet), *launchers):
@@ -72,20 +82,23 @@ def test_all_processes_of_a_job_get_the_signal_and_its_last_step_is_in_memory() 
         assert fleet.replay().returncode == 0
 
 
-def test_its_last_step_is_in_storage_where_it_has_one(tmp_path: Path) -> None:
-    with training(*_SELDOM, "--grace", "30", "--persist", str(tmp_path / "steps")) as fleet:
+def test_its_last_step_is_in_storage_where_it_has_one(fleet: RealFleet, tmp_path: Path) -> None:
+    stored = ("--persist", str(tmp_path / "steps"))
+    with training(fleet, "stored", *_SELDOM, "--grace", "30", *stored):
         fleet.launchers["node-1"].process.send_signal(signal.SIGTERM)
         fleet.until("its end", _PATIENCE_S, lambda: fleet.job().state == "ended")
         said = fleet.launchers["node-1"].log
         fleet.until("words", _PATIENCE_S, lambda: "in storage" in said.read_text())
         (step,) = re.findall(r"after step (\d+), which is in storage", said.read_text())
         assert fleet.step() - int(step) in (0, 1)
-        stored = [path.name for path in (tmp_path / "steps").rglob("step-*")]
-        assert any(int(re.findall(r"\d+", name)[0]) == int(step) for name in stored), stored
+        found = [path.name for path in (tmp_path / "steps").rglob("step-*")]
+        assert any(int(re.findall(r"\d+", name)[0]) == int(step) for name in found), found
 
 
-def test_a_grace_that_is_too_short_for_a_step_keeps_the_newest_that_is_committed() -> None:
-    with training("--snapshot-every", "10", "--grace", "1.2", step_s=0.5) as fleet:
+def test_a_grace_that_is_too_short_for_a_step_keeps_the_newest_that_is_committed(
+    fleet: RealFleet,
+) -> None:
+    with training(fleet, "short", "--snapshot-every", "10", "--grace", "1.2", step_s=0.5):
         launcher = fleet.launchers["node-1"]
         launcher.process.send_signal(signal.SIGTERM)
         fleet.until("its end", _PATIENCE_S, lambda: fleet.job().state == "ended")
@@ -97,8 +110,10 @@ def test_a_grace_that_is_too_short_for_a_step_keeps_the_newest_that_is_committed
         assert 0 <= fleet.step() - step <= 12
 
 
-def test_a_signal_to_one_rank_alone_costs_a_restart_and_ends_no_job() -> None:
-    with training("--snapshot-every", "1", "--grace", "30") as fleet:
+def test_a_signal_to_one_rank_alone_costs_a_restart_and_ends_no_job(
+    fleet: RealFleet,
+) -> None:
+    with training(fleet, "one", "--snapshot-every", "1", "--grace", "30"):
         os.kill(ranks(fleet)[0], signal.SIGTERM)
         fleet.until("a restart", _PATIENCE_S, lambda: max(fleet.first_steps(), default=0) >= 2)
         fleet.until("running", _PATIENCE_S, lambda: fleet.job().state == "running")

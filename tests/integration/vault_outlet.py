@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 from everstep_common.judging.judgement import Judgement
 from everstep_proto.generated import fleet_pb2
-from fakes.waits import PATIENCE_S
+from fakes.waits import PATIENCE_S, crowding
 
 _LOOK_S = 0.1
 
@@ -40,7 +40,7 @@ class Outlet:
 
     async def until(self, true: Callable[[], object]) -> None:
         """Wait for news that make it true, or for what nobody is told of: files, metrics."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(PATIENCE_S * crowding()):
             while not true():
                 self._news.clear()
                 with contextlib.suppress(TimeoutError):

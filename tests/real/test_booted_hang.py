@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from fakes.waits import wait_until
+from fakes.waits import crowding, wait_until
 from real.booted_box import NEEDS, REPOSITORY, Box, can_boot
 from real.booted_fleet import PYTHON
 from real.booted_pair import HOME, Pair, booted_pair
@@ -118,7 +118,7 @@ def test_a_stopped_rank_of_an_unchanged_script_is_judged_and_its_job_trains_on(
     judged_s = _judged_s(pair, job, stopped_ns)
     with capsys.disabled():
         print(f"\n{job}: judged {judged_s:.1f} s after its rank was stopped")
-    assert judged_s < _JUDGED_S
+    assert judged_s < _JUDGED_S * crowding()
     why = pair.everstep("why", job)
     assert "Its process is stopped" in why, why
     assert "the judge failed" not in why, why
@@ -137,7 +137,7 @@ def test_all_of_it_took_minutes(
     took_s = time.monotonic() - begun_s
     with capsys.disabled():
         print(f"\nall of it took {took_s:.0f} s")
-    assert took_s < _ALL_S, f"{took_s:.0f} s with {len(pair.boxes)} machines"
+    assert took_s < _ALL_S * crowding(), f"{took_s:.0f} s with {len(pair.boxes)} machines"
 
 
 def _judged_s(pair: Pair, job: str, stopped_ns: int) -> float:

@@ -154,22 +154,32 @@ def test_evidence_that_is_late_for_long_is_told_and_a_burst_after_an_absence_is_
     assert code == 0, said
 
 
-@pytest.mark.parametrize("alert", FIRING)
-def test_an_alert_fires_for_the_job_or_node_that_it_is_about(alert: str, tmp_path: Path) -> None:
-    code, said = _fires(tmp_path, alert, SERIES, [{**FIRING[alert], "severity": "warning"}])
+def test_each_alert_fires_for_the_job_or_node_that_it_is_about(tmp_path: Path) -> None:
+    told = {alert: [{**labels, "severity": "warning"}] for alert, labels in FIRING.items()}
+    code, said = _all_fire(tmp_path, SERIES, told)
     assert code == 0, said
 
 
 @pytest.mark.parametrize("controller", CONTROLLERS)
-@pytest.mark.parametrize("alert", OF_CONTROLLER)
-def test_an_alert_about_the_controller_fires_for_its_trouble_only(
-    alert: str, controller: str, tmp_path: Path
+def test_each_alert_about_the_controller_fires_for_its_trouble_only(
+    controller: str, tmp_path: Path
 ) -> None:
     series = {f"everstep_controller_{n}": values for n, values in CONTROLLERS[controller].items()}
-    fires = OF_CONTROLLER[alert] == controller
-    labels = {"severity": _SEVERITY.get(alert, "critical")}
-    code, said = _fires(tmp_path, alert, series, [labels] if fires else [])
+    told = {
+        alert: [{"severity": _SEVERITY.get(alert, "critical")}] if trouble == controller else []
+        for alert, trouble in OF_CONTROLLER.items()
+    }
+    code, said = _all_fire(tmp_path, series, told)
     assert code == 0, said
+
+
+def test_an_alert_that_is_silent_or_fires_for_another_is_named(tmp_path: Path) -> None:
+    told = {alert: [{**labels, "severity": "warning"}] for alert, labels in FIRING.items()}
+    told["EverstepNodeLost"] = [{"node": "well", "state": "lost", "severity": "warning"}]
+    code, said = _all_fire(tmp_path, SERIES, told)
+    assert code != 0
+    assert "EverstepNodeLost" in said
+    assert "EverstepNodeIsolated" not in said
 
 
 def test_agents_that_are_away_together_are_one_alert_and_another_one_is_its_own(
@@ -215,7 +225,14 @@ def test_a_job_that_dies_between_its_waits_for_the_next_attempt_is_told_of(tmp_p
 def _fires(
     folder: Path, alert: str, series: Mapping[str, str], labels: Sequence[Mapping[str, str]]
 ) -> tuple[int, str]:
-    """Return what promtool says of an alert that should fire with these labels after two hours."""
+    """Return what promtool says of one alert; see _all_fire."""
+    return _all_fire(folder, series, {alert: labels})
+
+
+def _all_fire(
+    folder: Path, series: Mapping[str, str], told: Mapping[str, Sequence[Mapping[str, str]]]
+) -> tuple[int, str]:
+    """Return what promtool says of alerts that should fire with these labels after two hours."""
     # promtool compares annotations too: they are the rules' own, so they are left out of these.
     rules = folder / "rules.yml"
     rules.write_text(_without_annotations(RULES.read_text(encoding="utf-8")))
@@ -228,6 +245,7 @@ def _fires(
                 "alertname": alert,
                 "exp_alerts": [{"exp_labels": one} for one in labels],
             }
+            for alert, labels in told.items()
         ],
     }
     # JSON is YAML.

@@ -8,6 +8,7 @@ import click
 
 from everstep_cli.commands.session import Ask, asks_controller
 from everstep_cli.page.doors import Doors
+from everstep_cli.page.grafana import grafana_problem
 from everstep_common.extras import install_line
 from everstep_proto.tls import Role
 
@@ -98,6 +99,14 @@ _OPTIONS = (
         help="Login that is an operator where a proxy names it. Repeatable.",
     ),
     click.option(
+        "--grafana",
+        metavar="URL",
+        default="",
+        envvar="EVERSTEP_GRAFANA",
+        show_envvar=True,
+        help="Where Everstep's boards are: nodes, jobs and the fleet then lead to theirs.",
+    ),
+    click.option(
         "--address-file",
         type=click.Path(path_type=Path, dir_okay=False),
         help="Write the address that lets somebody in into this file, instead of printing it.",
@@ -113,14 +122,6 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command()
 @_with_options
-@click.option(
-    "--grafana",
-    metavar="URL",
-    default="",
-    envvar="EVERSTEP_GRAFANA",
-    show_envvar=True,
-    help="Where Everstep's boards are: nodes, jobs and the fleet then lead to theirs.",
-)
 @asks_controller
 def page(
     ask: Ask,
@@ -134,8 +135,8 @@ def page(
     proxy_user: str,
     proxy_certificate: str,
     operators: tuple[str, ...],
-    address_file: Path | None,
     grafana: str,
+    address_file: Path | None,
 ) -> None:
     r"""Show the fleet, its nodes, jobs and incidents in a browser.
 
@@ -163,19 +164,18 @@ def page(
         proxy_certificate=proxy_certificate,
         operators=frozenset(operators),
     )
-    _serve(ask, doors, address_file, grafana)
+    if grafana and (problem := grafana_problem(grafana)):
+        raise click.UsageError(f"--grafana: {problem}")
+    _serve(ask, doors, grafana, address_file)
 
 
-def _serve(ask: Ask, doors: Doors, address_file: Path | None, grafana: str) -> None:
+def _serve(ask: Ask, doors: Doors, grafana: str, address_file: Path | None) -> None:
     try:
-        from everstep_cli.page.grafana import grafana_problem
         from everstep_cli.page.serving import ServeError, keep_in_file, serve, told_lines
     except ImportError as error:
         raise click.ClickException(
             f"{error.name} is not installed; run: {install_line('page')}"
         ) from error
-    if grafana and (problem := grafana_problem(grafana)):
-        raise click.UsageError(f"--grafana: {problem}")
 
     def tell(addresses: Mapping[Role, str]) -> None:
         click.echo(told_lines(addresses))

@@ -1,18 +1,21 @@
 """Application of the page: its addresses, who may open them, and what each shows."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from sse_starlette.sse import EventSourceResponse
+from sse_starlette.sse import EventSourceResponse, SendTimeoutError
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError
 from everstep_cli.page import contents
@@ -26,12 +29,36 @@ from everstep_cli.page.source import Source
 from everstep_cli.report import amounts, svg
 from everstep_cli.views import formatting
 
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class PageOptions:
+    """What somebody chooses about the page."""
+
+    # Address of Grafana; "": there are no links to it.
+    grafana: str = ""
+    # A browser that reads nothing for so long is told nothing more.
+    unread_s: float = 30.0
+
+
+class _Events(EventSourceResponse):
+    """Events to a browser; one that does not read them is told nothing more."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """See ASGI."""
+        try:
+            await super().__call__(scope, receive, send)
+        except* SendTimeoutError:
+            logger.info("a browser does not read what it is told, and makes room for another")
+
 
 class Pages:
     """What each address shows."""
 
-    def __init__(self, source: Source, grafana: str) -> None:
-        self._source, self._grafana = source, grafana
+    def __init__(self, source: Source, options: PageOptions) -> None:
+        self._source = source
+        self._grafana, self._unread_s = options.grafana, options.unread_s
         self._live = Live(source)
         self._templates = Environment(
             loader=PackageLoader("everstep_cli.page"),
@@ -49,22 +76,22 @@ class Pages:
 
     async def fleet(self, request: Request) -> Response:
         """Show all nodes, by failure domain, and all jobs."""
-        return self.shown("fleet.html.j2", **await contents.fleet(self._source, self._grafana))
+        return self.shown("fleet.html.j2", await contents.fleet(self._source, self._grafana))
 
     async def node(self, request: Request) -> Response:
         """Show a node: its devices, findings and what was decided."""
         name = request.path_params["name"]
-        return self.shown("node.html.j2", **await contents.node(self._source, self._grafana, name))
+        return self.shown("node.html.j2", await contents.node(self._source, self._grafana, name))
 
     async def job(self, request: Request) -> Response:
         """Show a job: where its time went, when what happened, and who holds it back."""
         name = request.path_params["name"]
-        return self.shown("job.html.j2", **await contents.job(self._source, self._grafana, name))
+        return self.shown("job.html.j2", await contents.job(self._source, self._grafana, name))
 
     async def incident(self, request: Request) -> Response:
         """Show an incident: its sentence, its seconds by stage, its evidence."""
         name = request.path_params["name"]
-        return self.shown("incident.html.j2", **await contents.incident(self._source, name))
+        return self.shown("incident.html.j2", await contents.incident(self._source, name))
 
     async def why(self, request: Request) -> Response:
         """Lead to the node, job or incident that was searched for."""
@@ -89,12 +116,12 @@ class Pages:
                 async for change in changes:
                     yield {"data": change}
 
-        return EventSourceResponse(told(), ping=15)
+        return _Events(told(), ping=15, send_timeout=self._unread_s)
 
-    def shown(self, template: str, **values: object) -> Response:
+    def shown(self, template: str, values: Mapping[str, object]) -> Response:
         """Return a page of a template."""
         now = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
-        return HTMLResponse(self._templates.get_template(template).render(**values, now=now))
+        return HTMLResponse(self._templates.get_template(template).render(values, now=now))
 
     async def failed(self, request: Request, error: Exception) -> Response:
         """Say in a sentence what the controller did not answer."""
@@ -115,14 +142,12 @@ def application(
     access: Access,
     doors: Doors,
     used: Callable[[], None] = lambda: None,
-    grafana: str = "",
+    options: PageOptions = PageOptions(),
 ) -> Starlette:
     """Return the application; ``used`` is told that an address has let somebody in."""
-    pages = Pages(source, grafana)
-    ranks, sessions = (
-        RankPages(source, pages.shown),
-        SessionPages(access, doors, used, pages.shown),
-    )
+    pages = Pages(source, options)
+    ranks = RankPages(source, pages.shown)
+    sessions = SessionPages(access, doors, used, pages.shown)
     failed: Callable[[Request, Exception], Awaitable[Response]] = pages.failed
 
     @asynccontextmanager

@@ -11,7 +11,7 @@ from everstep_cli.client.admin import AdminError, NameNotFoundError
 from everstep_cli.page import grafana
 from everstep_cli.page.curves import curves_of_samples, curves_of_steps
 from everstep_cli.page.source import Source
-from everstep_cli.page.stages import meaning_of, stage_waterfall
+from everstep_cli.page.stages import meaning_of, stage_waterfall, stages_of
 from everstep_cli.page.tiles import letter_of, shape_of
 from everstep_cli.report import svg, timeline, waterfall
 from everstep_cli.report.from_admin import account_of_job, held_back
@@ -124,7 +124,7 @@ async def incident(source: Source, name: str) -> Values:
         source.ledger(subject), _events_of(source, found, detail.summary.job)
     )
     shown = [one for one in account_of_job(ledger, detail, []).incidents if one.id == name]
-    stages = [one for one in shown[0].stages if one.seconds > 0] if shown else []
+    stages = stages_of(shown[0]) if shown else []
     return {
         "incident": found,
         "job": detail.summary,

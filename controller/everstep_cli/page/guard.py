@@ -72,6 +72,8 @@ class SessionGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """See ASGI."""
         if scope["type"] != "http":
+            # It starts and ends; the server has no web sockets.
+            await self._app(scope, receive, send)
             return
 
         async def sent(message: Message) -> None:

@@ -2,7 +2,7 @@
 
 import io
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from rich.console import Console, RenderableType
 from starlette.requests import Request
@@ -23,7 +23,8 @@ _LINES_MAX = 2000
 _WIDTH = 160
 _RANK_MAX = 2**31 - 1
 
-Shown = Callable[..., Response]
+# A template, and what it shows.
+Shown = Callable[[str, Mapping[str, object]], Response]
 
 
 class RankPages:
@@ -49,7 +50,8 @@ class RankPages:
             notes, lines = await self._source.read_for_one(read)
         except DeniedError as error:
             return _denied(error)
-        return self._shown("ranks.html.j2", what="output", job=name, notes=notes, text=_text(lines))
+        values = {"what": "output", "job": name, "notes": notes, "text": _text(lines)}
+        return self._shown("ranks.html.j2", values)
 
     async def stacks(self, request: Request) -> Response:
         """Show the merged stacks of the ranks at this moment."""
@@ -67,7 +69,8 @@ class RankPages:
             lines = await self._source.read_for_one(read)
         except DeniedError as error:
             return _denied(error)
-        return self._shown("ranks.html.j2", what="stacks", job=name, notes=[], text=_text(lines))
+        values = {"what": "stacks", "job": name, "notes": (), "text": _text(lines)}
+        return self._shown("ranks.html.j2", values)
 
 
 def _asked_for(person: Person) -> admin_pb2.Person:

@@ -14,7 +14,7 @@ import uvicorn
 
 from everstep_cli.client.admin import Admin
 from everstep_cli.page.access import Access
-from everstep_cli.page.app import application
+from everstep_cli.page.app import PageOptions, application
 from everstep_cli.page.connection import Crowd, Limits, PageConnection
 from everstep_cli.page.doors import Doors, shown_host
 from everstep_cli.page.source import Source
@@ -25,6 +25,7 @@ from everstep_proto.tls import Role
 # It doubles the number, and by itself would take four megabytes (tcp(7)).
 _UNREAD_BYTES = 64 * 1024
 _LOOP = "everstep_cli.page.connection:PromptLoop"
+_UNREAD_MS = 60_000
 
 
 class ServeError(Exception):
@@ -47,7 +48,7 @@ def serve(
     access, listener = Access(now_s, secrets.token_urlsafe), listening(doors)
     with listener:
         invitations = _Invitations(doors, access, listener, opened)
-        app = application(Source(admin), access, doors, invitations.renew, grafana)
+        app = application(Source(admin), access, doors, invitations.renew, PageOptions(grafana))
         server = page_server(doors, app)
         invitations.renew()
         try:
@@ -90,7 +91,6 @@ def page_server(doors: Doors, app: object, limits: Limits | None = None) -> uvic
         http=cast("type[PageConnection]", connection),
         loop=_LOOP,
         ws="none",
-        lifespan="on",
         # What strangers send that is no request is no news.
         log_level="error",
         access_log=False,
@@ -148,7 +148,7 @@ def listening(doors: Doors) -> socket.socket:
 def _at_port(doors: Doors) -> socket.socket:
     host, port = split_address(doors.listen)
     try:
-        return socket.create_server(
+        listener = socket.create_server(
             (host, int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
         )
     except ValueError as error:
@@ -156,6 +156,9 @@ def _at_port(doors: Doors) -> socket.socket:
     except OSError as error:
         told = f"{doors.listen} cannot be listened on: {error.strerror}"
         raise ServeError(f"{told}; 'ss -ltnp' shows who does, port 0 picks a free one") from error
+    # Connections have it from here: one whose other end takes nothing more is closed.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNREAD_MS)
+    return listener
 
 
 def _listening_at(path: Path) -> socket.socket:

@@ -55,7 +55,8 @@ class SessionPages:
             if can_end
             else "By your certificate, or by what the proxy says: the way out is there."
         )
-        return self._shown("session.html.j2", told=person.told, way=way, can_end=can_end)
+        values = {"told": person.told, "way": way, "can_end": can_end}
+        return self._shown("session.html.j2", values)
 
     async def sign_out(self, request: Request) -> Response:
         """End a session; streams that follow with it end too."""

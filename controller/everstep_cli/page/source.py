@@ -16,9 +16,9 @@ T = TypeVar("T")
 FRESH_S = 1.0
 _KEPT_MAX = 256
 # All nodes are read again after so long, and at once where one comes or goes.
-_ROSTER_S = 60.0
+_ROSTER_S = 600.0
 # So many in one answer: it is made while the controller does nothing else, in a few milliseconds.
-_PAGE = 200
+_PAGE = 100
 
 
 @dataclass(frozen=True, slots=True)

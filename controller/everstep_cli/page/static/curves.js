@@ -60,13 +60,13 @@ function options(of, width, sync) {
     tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
     cursor: { sync: { key: sync }, drag: { x: false, y: false } },
     scales: { y: { range } },
-    axes: [{ ...axis, values: clock }, { ...axis, size: 62, values: (_, ticks) => ticks.map((one) => `${one} ${of.unit}`) }],
+    axes: [{ ...axis, values: clock, space: 84 }, { ...axis, size: 62, values: (_, ticks) => ticks.map((one) => `${one} ${of.unit}`) }],
     series: [{ value: (_, at) => (at === null || at === undefined ? "–" : `${new Date(at * 1000).toISOString().slice(11, 19)} UTC`) }, ...series],
   };
 }
 
 function draw(section) {
-  const table = section.querySelector("table");
+  const table = section.querySelector("#curves");
   const plots = section.querySelector("[data-plots]");
   const { at, groups } = read(table);
   const key = [...groups].map(([group, of]) => [group, ...of.names]).join();

@@ -58,15 +58,17 @@ ORDERS: Mapping[str, Callable[[NodeRecord], Key]] = MappingProxyType(
 def list_nodes(state: State, request: admin_pb2.ListNodesRequest) -> admin_pb2.ListNodesReply:
     """Return what is asked for. Raises UnknownNameError and UnusableRequestError."""
     selected = list(_selected(state, request))
+    # Looked for once: of 12,500 nodes each further look takes the loop milliseconds.
+    unwell = [node for node in selected if troubled(node)]
     refused = sorted(state.refused_agents.values(), key=lambda one: (one.node, one.since_ns))
     reply = admin_pb2.ListNodesReply(
         halted=state.halted,
         drivers_paused=state.drivers_paused,
         refused_agents=[answer(admin_pb2.RefusedAgent, one) for one in refused],
-        summary=_summary(selected, len(state.nodes)),
+        summary=_summary(selected, unwell, len(state.nodes)),
     )
     if not request.summary_only:
-        page = _page(selected, request)
+        page = _page(unwell if request.troubled else selected, request)
         reply.nodes.extend(_summaries(state, page.nodes))
         reply.next_page_token = page.next_token
     return reply
@@ -74,11 +76,12 @@ def list_nodes(state: State, request: admin_pb2.ListNodesRequest) -> admin_pb2.L
 
 def troubled(node: NodeRecord) -> bool:
     """Return whether a node is not simply healthy."""
+    liveness = node.liveness
     return (
         node.state is not NodeState.HEALTHY
+        or not liveness.connected
+        or bool(liveness.silence.doubt)
         or bool(node.isolation.claims)
-        or node.doubtful
-        or not node.liveness.connected
     )
 
 
@@ -93,6 +96,9 @@ def _selected(state: State, request: admin_pb2.ListNodesRequest) -> Iterator[Nod
         nodes = (node_named(state, name) for name in dict.fromkeys(request.names))
     states, domains = frozenset(request.states), frozenset(request.domains)
     conditions = frozenset(name.lower() for name in request.findings)
+    if not (states or domains or groups or conditions):
+        yield from nodes
+        return
     for node in nodes:
         if (
             (not states or _is_one_of(node, states))
@@ -119,13 +125,12 @@ class _Page:
     next_token: str
 
 
-def _page(selected: Sequence[NodeRecord], request: admin_pb2.ListNodesRequest) -> _Page:
+def _page(listed: Sequence[NodeRecord], request: admin_pb2.ListNodesRequest) -> _Page:
     key = ORDERS.get(request.sort or "name")
     if key is None:
         raise UnusableRequestError(
             f"nodes are not sorted by {request.sort!r}, but by {', '.join(ORDERS)}"
         )
-    listed = filter(troubled, selected) if request.troubled else selected
     ordered = sorted(listed, key=key)
     if request.page_token:
         # By its key, not its place: what came or went meanwhile shifts no node over the edge.
@@ -169,25 +174,31 @@ def _jobs_by_node(state: State) -> Mapping[str, Sequence[str]]:
     return jobs
 
 
-def _summary(nodes: Sequence[NodeRecord], fleet_nodes: int) -> admin_pb2.FleetSummary:
-    states = Counter(node.state for node in nodes)
+def _summary(
+    nodes: Sequence[NodeRecord], unwell: Sequence[NodeRecord], fleet_nodes: int
+) -> admin_pb2.FleetSummary:
+    states = Counter(node.state.value for node in unwell)
+    states[NodeState.HEALTHY.value] += len(nodes) - len(unwell)
     claims = Counter(
-        owner for node in nodes for owner in {one.owner for one in node.isolation.claims}
+        owner for node in unwell for owner in {one.owner for one in node.isolation.claims}
     )
     findings = Counter(
         name
         for node in nodes
+        if node.health.findings
         for name in {held.finding.condition for held in messages.troubling(node)}
     )
     return admin_pb2.FleetSummary(
         fleet_nodes=fleet_nodes,
         nodes=len(nodes),
-        states=[_count(each.value, states[each]) for each in _WORST_FIRST if states[each]],
+        states=[
+            _count(each.value, states[each.value]) for each in _WORST_FIRST if states[each.value]
+        ],
         claims=_most_first(claims),
         findings=_most_first(findings),
-        doubtful=sum(node.doubtful for node in nodes),
-        away=sum(map(_away, nodes)),
-        troubled=sum(map(troubled, nodes)),
+        doubtful=sum(node.doubtful for node in unwell),
+        away=sum(map(_away, unwell)),
+        troubled=len(unwell),
     )
 
 

@@ -192,3 +192,10 @@ def test_who_is_not_the_owner_is_told_so_and_not_what_to_type() -> None:
     assert answer.status_code == 403
     assert "demo is another user" in answer.text
     assert "tls-ca" not in answer.text
+
+
+def test_the_page_of_a_job_leads_to_what_is_its_users() -> None:
+    told = _Page().log_in().browser.get("/job/demo").text
+    assert 'href="/output/demo"' in told
+    assert 'href="/stacks/demo"' in told
+    assert 'href="/session"' in told

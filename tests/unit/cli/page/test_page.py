@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import pytest
 from starlette.testclient import TestClient
+from starlette.types import Message
 
 from everstep_cli.client.admin import AdminError, NameNotFoundError
 from everstep_cli.client.times import RequestedTime
 from everstep_cli.page.access import Access
-from everstep_cli.page.app import application
+from everstep_cli.page.app import PageOptions, application
 from everstep_cli.page.doors import Doors
 from everstep_cli.page.grafana import board, grafana_problem
 from everstep_cli.page.live import VIEWERS_MAX, Live, TooManyViewersError
@@ -300,3 +301,35 @@ def test_boards_are_where_grafana_was_said_to_be() -> None:
 def test_no_other_file_is_served(page: _Page, path: str) -> None:
     answer = page.browser.get(page.browser.base_url.copy_with(raw_path=path.encode()))
     assert answer.status_code in (404, 405)
+
+
+def test_a_browser_that_does_not_read_its_events_is_dropped() -> None:
+    async def scenario() -> None:
+        access = Access(lambda: 0.0, secrets.token_urlsafe)
+        session = access.open_session(access.new_token())
+        app = application(
+            Source(FakeAdmin()),
+            access,
+            Doors(listen="127.0.0.1:0"),
+            options=PageOptions(unread_s=0.05),
+        )
+        told: list[Message] = []
+
+        async def receive() -> Message:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+        async def send(message: Message) -> None:
+            told.append(message)
+            if message["type"] == "http.response.body":
+                await asyncio.Event().wait()
+
+        headers = [(b"host", b"127.0.0.1"), (b"cookie", f"everstep-session={session}".encode())]
+        scope = {
+            "type": "http", "method": "GET", "path": "/live", "query_string": b"",
+            "headers": headers, "scheme": "http", "server": ("127.0.0.1", 80), "root_path": "",
+        }  # fmt: skip
+        await asyncio.wait_for(app(scope, receive, send), 20)
+        assert [one["type"] for one in told] == ["http.response.start", "http.response.body"]
+
+    asyncio.run(scenario())
