@@ -26,7 +26,7 @@ from fakes.controllers import config
 from fakes.local_secret import SECRET_FILE
 
 JOB = "job-0"
-_JOBS, _MEMBERS = 4, 16
+_JOBS, _MEMBERS = 1, 16
 _BATCH = 500
 # Of so many nodes one has a finding from the beginning.
 _ONE_OF = 40

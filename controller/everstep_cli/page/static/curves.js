@@ -60,7 +60,7 @@ function options(of, width, sync) {
     tzDate: (at) => uPlot.tzDate(new Date(at * 1000), "Etc/UTC"),
     cursor: { sync: { key: sync }, drag: { x: false, y: false } },
     scales: { y: { range } },
-    axes: [{ ...axis, values: clock, space: 84 }, { ...axis, size: 62, values: (_, ticks) => ticks.map((one) => `${one} ${of.unit}`) }],
+    axes: [{ ...axis, values: clock, space: 84 }, { ...axis, size: 76, values: (_, ticks) => ticks.map((one) => `${one} ${of.unit}`) }],
     series: [{ value: (_, at) => (at === null || at === undefined ? "–" : `${new Date(at * 1000).toISOString().slice(11, 19)} UTC`) }, ...series],
   };
 }
@@ -75,6 +75,7 @@ function draw(section) {
     return;
   }
   plots.dataset.key = key;
+  for (const plot of drawn) plot.destroy();
   plots.replaceChildren();
   drawn = [...groups].map(([group, of]) => {
     const box = plots.appendChild(document.createElement("figure"));
@@ -101,6 +102,12 @@ for (const section of document.querySelectorAll("[data-curves]")) {
   section.querySelector("details").open = false;
   section.addEventListener("put", () => draw(section));
 }
-dark.addEventListener("change", again);
+// Legends have the colours that they were made with.
+dark.addEventListener("change", () => {
+  for (const section of document.querySelectorAll("[data-curves]")) {
+    section.querySelector("[data-plots]").dataset.key = "";
+    draw(section);
+  }
+});
 addEventListener("beforeprint", () => { printing = true; again(); });
 addEventListener("afterprint", () => { printing = false; again(); });
