@@ -86,7 +86,7 @@ def page_server(doors: Doors, app: object, limits: Limits | None = None) -> uvic
     crowd = Crowd(limits or Limits())
     connection = functools.partial(PageConnection, doors, crowd, _proxy_uid(doors))
     config = uvicorn.Config(
-        cast("uvicorn._types.ASGIApplication", app),
+        cast("Callable[..., object]", app),
         # Of the class it uses its call alone.
         http=cast("type[PageConnection]", connection),
         loop=_LOOP,
