@@ -18,6 +18,7 @@ def fleet() -> Iterator[RealFleet]:
     """Nodes that are well after each job: what dies of its script is no fault of theirs."""
     with running_fleet("node-1", "node-2") as fleet:
         yield fleet
+        assert fleet.replay().returncode == 0
 
 
 def _run(fleet: RealFleet, mode: str) -> None:
@@ -52,7 +53,6 @@ def test_a_script_that_fails_twice_at_the_same_step_is_stopped_and_its_exception
         assert "the script or its data is at fault" in child.log.read_text(encoding="utf-8")
     shown = " ".join(fleet.everstep("job", fleet.job_name).stdout.split())
     assert _BAD_BATCH in shown
-    assert fleet.replay().returncode == 0
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,6 @@ def test_what_the_program_does_twice_at_the_same_step_ends_its_job(
     assert words in fleet.job().reason
     assert {child.process.poll() for child in fleet.launchers.values()} == {1}
     assert {node.state for node in list_nodes(fleet.admin).nodes} == {"healthy"}
-    assert fleet.replay().returncode == 0
 
 
 def test_a_script_that_exits_twice_before_its_first_step_is_stopped_with_its_last_words(
@@ -84,7 +83,6 @@ def test_a_script_that_exits_twice_before_its_first_step_is_stopped_with_its_las
     assert "the script ends itself" in reason
     assert {child.process.poll() for child in fleet.launchers.values()} == {1}
     assert {node.state for node in list_nodes(fleet.admin).nodes} == {"healthy"}
-    assert fleet.replay().returncode == 0
 
 
 def test_data_that_makes_a_loss_nan_is_left_out_after_a_rollback(
@@ -101,4 +99,3 @@ def test_data_that_makes_a_loss_nan_is_left_out_after_a_rollback(
     # The ranks do not wait for each other: the other one may have been behind.
     assert incident.step_restored <= 11
     assert "the loss is nan" in incident.message
-    assert fleet.replay().returncode == 0
