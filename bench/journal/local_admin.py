@@ -18,7 +18,11 @@ from everstep_controller.api.admin.history_queries import (
     history_rows,
     ledger_from,
 )
-from everstep_controller.api.admin.messages.fleet_messages import incident_messages, job_detail
+from everstep_controller.api.admin.messages.fleet_messages import (
+    incident_messages,
+    job_detail,
+    job_summary,
+)
 from everstep_controller.api.admin.messages.ledger_messages import ledger
 from everstep_controller.core.model.job import JobRecord
 from everstep_controller.core.model.state import State
@@ -73,11 +77,12 @@ class LocalAdmin:
             yield from cast("list[Reply]", rows)
 
     def _answers(self) -> Mapping[str, Callable[..., Message]]:
-        detail = job_detail(self.state, self.job, self.now_ns)
         return {
             "GetLedger": lambda _: ledger(self.state, self.job, self.now_ns),
-            "GetJob": lambda _: detail,
-            "ListJobs": lambda _: admin_pb2.ListJobsReply(jobs=[detail.summary]),
+            "GetJob": lambda _: job_detail(self.state, self.job, self.now_ns),
+            "ListJobs": lambda _: admin_pb2.ListJobsReply(
+                jobs=[job_summary(self.state, self.job, self.now_ns)]
+            ),
             "ListIncidents": lambda _: admin_pb2.ListIncidentsReply(
                 incidents=incident_messages(self.state, self.job, self.now_ns)
             ),
