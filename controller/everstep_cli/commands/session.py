@@ -11,6 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 import click
 from google.protobuf.message import Message
 from rich.console import Console, RenderableType
+from rich.text import Text
 
 from everstep_cli.client.admin import Admin, AdminError, UnusableError
 from everstep_cli.client.connection import Connection
@@ -74,12 +75,13 @@ class Ask:
         console.file.flush()
 
     def answer(self, message: Message, *views: RenderableType) -> None:
-        """Print the message as JSON, or the views of it."""
+        """Print the message as JSON, or its views; what is to be copied stays one line."""
         if self.as_json:
             click.echo(json_output.to_json(message))
             return
         for view in views:
-            self.console.print(view)
+            is_copied = isinstance(view, Text) and bool(view.no_wrap)
+            self.console.print(view, soft_wrap=is_copied)
 
     def answer_each(self, messages: Iterable[M], view: Callable[[M], RenderableType]) -> None:
         """Print each message as it comes: one line of JSON, or the view of it."""
