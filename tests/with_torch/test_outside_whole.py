@@ -13,8 +13,7 @@ from integration.real_fleet import JOB, RealFleet, running_fleet
 
 pytestmark = pytest.mark.timeout(600)
 _PATIENCE_S = 120.0
-# Three times as long as a job that makes no step is not yet stalled here.
-_EVALUATES_S = 15.0
+_EVALUATES_S = 25.0
 # Prints its steps. In its first generation it may evaluate on rank 0, or hang before all steps.
 _SCRIPT = """
 import os, pathlib, signal, sys, time
@@ -74,7 +73,7 @@ def _owners(fleet: RealFleet) -> list[str]:
 
 def test_whoever_stops_a_rank_three_times_ends_no_job_and_takes_no_node() -> None:
     nodes, soon = ("node-1", "node-2", "node-3"), ("stall_timeout_s = 5.0",)
-    with _training("train", 180, *nodes, core_lines=soon) as fleet:
+    with _training("train", 250, *nodes, core_lines=soon) as fleet:
         fleet.until("steps", _PATIENCE_S, lambda: _steps_in(fleet, 1))
         members = list(fleet.job().members)
         for generation in (1, 2, 3):
@@ -94,27 +93,30 @@ def _freeze(fleet: RealFleet, node: str, generation: int) -> None:
     fleet.until(f"after {generation}", _PATIENCE_S, lambda: _steps_in(fleet, generation + 1))
 
 
-def test_an_evaluation_is_not_ended_for_a_finding_of_a_gpu_that_no_rank_uses() -> None:
-    """The fatal findings are of both nodes: older than its steps, and while it stands still."""
+@pytest.mark.parametrize("when", ["long before", "meanwhile"])
+def test_an_evaluation_is_not_ended_for_a_finding_of_a_gpu_that_no_rank_uses(when: str) -> None:
+    """The fatal finding is of rank 0's node: older than the job, or while it stands still."""
     modes = ("hang_patience_s = 120.0", "stall_timeout_s = 5.0", 'advise = ["XidFatal"]')
-    with _training("evaluate", 100, "node-1", "node-2", core_lines=modes) as fleet:
-        _break_gpu(fleet, "3b", "node-1", "node-2")
+    with _training("evaluate", 160, "node-1", "node-2", core_lines=modes) as fleet:
+        if when == "long before":
+            _break_gpu(fleet, "node-1", "node-2")
         fleet.until("an evaluation", _PATIENCE_S, (fleet.folder / "started").exists)
         began_s = time.monotonic()
-        _break_gpu(fleet, "86", "node-1", "node-2")
+        if when == "meanwhile":
+            _break_gpu(fleet, "node-1", "node-2")
         _ends_well(fleet)
         assert time.monotonic() - began_s > _EVALUATES_S
         job = fleet.job()
         assert (job.generation, job.outcome) == (1, "succeeded")
         found = fleet.everstep("events").stdout
-        assert all(gpu in found for gpu in ("0000:3b:00", "0000:86:00")), found
+        assert "XidFatal" in found or "Xid 79" in found
 
 
-def _break_gpu(fleet: RealFleet, bus: str, *nodes: str) -> None:
+def _break_gpu(fleet: RealFleet, *nodes: str) -> None:
     """Have the driver log that a GPU is gone, on nodes whose ranks use none."""
     for name in nodes:
         with (fleet.folder / name / "kernel.log").open("a") as log:
-            log.write(f"NVRM: Xid (PCI:0000:{bus}:00): 79, pid=1, GPU has fallen off the bus.\n")
+            log.write("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n")
 
 
 def test_an_operator_reaches_a_job_that_hangs_before_its_first_step_within_ten_seconds() -> None:
