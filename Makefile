@@ -156,7 +156,7 @@ reference: $(READY) ## Write docs/configuration.md, docs/metrics.md, docs/signal
 dist: $(READY) ## Build the wheel and the source archive into dist/.
 	@$(BIN)/python packages --no-deb
 
-release: $(READY) ## Build a release into dist/: also the packages of Debian 12 and 13 and Ubuntu 24.04, with hashes (20 minutes).
+release: $(READY) ## Build a release into dist/: also the packages of Debian 12 and 13 and Ubuntu 24.04, with hashes; a while.
 	@$(BIN)/python packages
 
 proto: $(READY) ## Write the stubs from proto/*.proto.
