@@ -1,6 +1,7 @@
 """Packages of this distribution, built, and installed on a booted machine as a site does."""
 
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -102,9 +103,11 @@ def test_what_is_installed_starts_under_its_units_and_shows_the_node(box: Box) -
         example = name.removeprefix("everstep-")
         box.run("cp", f"/usr/share/doc/{name}/{example}.toml", "/etc/everstep/")
         box.run("systemctl", "enable", "--now", name)
-    wait_until(lambda: "healthy" in box.run("everstep", "nodes", check=False), 120.0, "no node")
+    # Suspect where this machine has units of Slurm, which run in no box.
+    judged = re.compile(r"1 node: 1 (healthy|suspect)")
+    wait_until(lambda: judged.search(box.run("everstep", "nodes", check=False)), 120.0, "no node")
     assert "everstep 0.1.0" in box.run("everstep", "--version")
-    assert box.run("id", "-nG", "everstep-agent") == "everstep"
+    assert "everstep" in box.run("id", "-nG", "everstep-agent").split()
 
 
 def test_an_agent_takes_no_more_room_than_it_is_said_to(box: Box) -> None:
@@ -126,7 +129,7 @@ def test_an_upgrade_keeps_the_configuration_and_restarts_what_ran(box: Box) -> N
 def test_a_removed_package_leaves_its_data_and_a_purged_one_does_not(box: Box) -> None:
     _dpkg(box, "--remove", "everstep-agent")
     assert box.run("ls", "/etc/everstep/agent.toml", "-d", "/var/lib/everstep-agent")
-    assert "everstep" not in box.run("sh", "-c", "ls /opt/everstep/agent 2>&1 || true")
+    assert box.run("sh", "-c", "ls -d /opt/everstep/agent 2>/dev/null || true") == ""
     _dpkg(box, "--purge", "everstep-agent")
     left = box.run(
         "sh", "-c", "ls -d /etc/everstep/agent.toml /var/lib/everstep-agent", check=False
