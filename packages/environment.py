@@ -34,7 +34,7 @@ def lay_out(stage: Path, package: Package, target: Target, architecture: str, wh
         architecture,
         ["--require-hashes", "-r", str(lock_of(package, target, architecture))],
     )
-    _install(library, target, architecture, ["--no-deps", str(wheel)])
+    _install(library, target, architecture, ["--no-deps", *_by_name(wheel)])
     for name in package.left_out:
         shutil.rmtree(library / name)
     # Data of the wheel: units, documentation and boards lie below its environment.
@@ -45,6 +45,12 @@ def lay_out(stage: Path, package: Package, target: Target, architecture: str, wh
     _write_programs(folder, library, package)
     _drop_tests(library)
     return folder
+
+
+def _by_name(wheel: Path) -> list[str]:
+    """Ask for a wheel by its name: of a path, pip would write down where it lay."""
+    version = wheel.name.split("-")[1]
+    return ["--no-index", "--find-links", str(wheel.parent), f"everstep=={version}"]
 
 
 def _install(library: Path, target: Target, architecture: str, what: list[str]) -> None:
