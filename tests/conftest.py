@@ -16,6 +16,8 @@ from fakes.thorough import mark_thorough
 from simulation import injections
 from test_times import read_table
 
+# What a test shares with others that run the same says what it found as well.
+pytest.register_assert_rewrite("kubernetes_suite", "real", "integration")
 # Hypothesis fails an example that takes 0.2 s by default: beside other work, any can.
 settings.register_profile("without deadlines", deadline=None)
 settings.load_profile("without deadlines")

@@ -21,7 +21,11 @@ _BIN = Path(sys.executable).parent
 def _run(*words: object, **environ: str) -> "subprocess.CompletedProcess[str]":
     command = [str(_BIN / str(words[0])), *map(str, words[1:])]
     return subprocess.run(
-        command, env={**os.environ, **environ}, capture_output=True, text=True, timeout=200
+        command,
+        env={**os.environ, "COLUMNS": "", **environ},
+        capture_output=True,
+        text=True,
+        timeout=200,
     )
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import json
 import ssl
+import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -87,6 +89,36 @@ def test_somebody_who_comes_between_loses_nothing(both: tuple[Cluster, FakeApiSe
             assert hold is not None
             assert not hold.ours
             assert TAINT not in cluster.human.taints(one)
+
+    asyncio.run(scenario())
+
+
+def test_a_condition_of_before_is_waited_for(both: tuple[Cluster, FakeApiServer]) -> None:
+    cluster, fake = both
+    (one,) = cluster.make(1)
+    come, said = threading.Event(), list[object]()
+
+    def is_told() -> bool:
+        condition = cluster.human.condition(one)
+        return condition is not None and condition["status"] == "True"
+
+    def first() -> None:
+        """Hold the first word of a node that is not isolated, until it would be overtaken."""
+        come.set()
+        limit_s = time.monotonic() + 2
+        while not is_told() and time.monotonic() < limit_s:
+            time.sleep(0.02)
+        said.append(is_told())
+
+    fake.faults = [Fault("patch", "nodes/status", times=1, first=first)]
+
+    async def scenario() -> None:
+        async with cluster.driver([one]) as driver:
+            await driver.read()
+            await asyncio.to_thread(come.wait, 60)
+            assert (await driver.apply([wanted(one)])).now == {one: ours()}
+        assert said == [False]
+        assert is_told()
 
     asyncio.run(scenario())
 

@@ -61,7 +61,10 @@ def certificate_list(
     if not reply.certificates:
         yield "No certificate was signed here: everstep tokens make --node gpu-0042"
     else:
-        made = tables.table("node", "serial", "until (UTC)", "signed (UTC)", "token")
+        # A serial number is typed again, to revoke one: it is never cut.
+        made = tables.table(
+            "node", "serial", "until (UTC)", "signed (UTC)", "token", wrap=("serial",)
+        )
         for one in reply.certificates:
             left = _left(one.ends_s * _NS - now_ns) or "(ended)"
             signed = _clock(one.signed_ns // _NS)

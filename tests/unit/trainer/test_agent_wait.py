@@ -63,7 +63,8 @@ def test_the_words_name_the_agent_and_what_to_type_next() -> None:
 def test_the_default_socket_is_in_the_folder_of_an_agent_that_is_to_come(tmp_path: Path) -> None:
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
     (tmp_path / "everstep-agent").mkdir()
-    assert default_socket(environ) == f"{tmp_path}/everstep-agent/agent.sock"
+    assert default_socket(environ, _NOWHERE) == f"{tmp_path}/everstep-agent/agent.sock"
+    assert default_socket({}, _NOWHERE) == _NOWHERE
 
 
 @pytest.mark.parametrize("given", ["-1", "inf", "nan"])

@@ -154,6 +154,9 @@ class ConditionWriter:
         self._written: dict[str, tuple[str, WantedCondition, float]] = {}
         # Nodes that refuse theirs, with why.
         self._refused: dict[str, str] = {}
+        # Nodes whose conditions are being written, and whether one of these writes has ended.
+        self._writing: set[str] = set()
+        self._ended = asyncio.Event()
         self.failure = ""
         self._failing_since = 0.0
         # When a failure was logged last, by the code of its answer.
@@ -181,6 +184,15 @@ class ConditionWriter:
         """Return whether a node's condition says something else, or is old."""
         now_s = self._server.now_s()
         return now_s is None or due_in_s(view, wanted, now_s, self._heartbeat_s) <= 0
+
+    async def settle(self, name: str) -> None:
+        """Wait for a write of a node's condition that is under way: it may say what was so before.
+
+        One that begins later says what the node is then.
+        """
+        while name in self._writing:
+            self._ended.clear()
+            await self._ended.wait()
 
     def look_at(self, names: Iterable[str]) -> None:
         """Look at nodes again that others have begun, or ceased, to be known by."""
@@ -256,6 +268,7 @@ class ConditionWriter:
         wanted = self._wanted(view) if view is not None else None
         if view is None or wanted is None:
             return
+        self._writing.add(name)
         try:
             await write_condition(self._server, self._nodes, view, wanted)
             self._written[name] = (view.uid, wanted, self._now() + _REWRITE_S)
@@ -269,6 +282,9 @@ class ConditionWriter:
             if not is_refused:
                 raise
             self._note_refusal(name, str(error))
+        finally:
+            self._writing.discard(name)
+            self._ended.set()
 
     def _note_refusal(self, name: str, sentence: str) -> None:
         self._nodes.touched.add(name)

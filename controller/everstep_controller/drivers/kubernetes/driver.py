@@ -323,7 +323,8 @@ class KubernetesDriver:
         cordon = self._configured.cordon if wanted.cordon is None else wanted.cordon
         change = Change(owner, out, cordon)
         view = await self._patch(view, change, frees=not owner, read=node)
-        marking = self._marking()
+        await self._conditions.settle(name)
+        view, marking = self._nodes.views.get(name, view), self._marking()
         wanted_condition = self._condition_of(view)
         if (
             wanted_condition is not None

@@ -148,18 +148,18 @@ def _options(values: argparse.Namespace, line: Line, environ: Mapping[str, str])
     return _noted(options, values, environ)
 
 
-def default_socket(environ: Mapping[str, str] = os.environ) -> str:
+def default_socket(environ: Mapping[str, str] = os.environ, system: str = _SYSTEM_SOCKET) -> str:
     """Return the agent's socket: EVERSTEP_SOCKET, the system's agent, or this user's own."""
     if given := environ.get("EVERSTEP_SOCKET"):
         return given
-    own = [_SYSTEM_SOCKET]
+    own = [system]
     if runtime := environ.get("XDG_RUNTIME_DIR"):
         own.append(f"{runtime}/everstep-agent/agent.sock")
     own.append(os.path.expanduser("~/.local/state/everstep-agent/run/agent.sock"))
     there = [path for path in own if os.path.exists(path)]
     # An agent that is to come, or that has gone for a moment, has its folder.
     there += [path for path in own if os.path.isdir(os.path.dirname(path))]
-    return next(iter(there), _SYSTEM_SOCKET)
+    return next(iter(there), system)
 
 
 def _names_agent(values: argparse.Namespace, environ: Mapping[str, str]) -> bool:
