@@ -118,7 +118,7 @@ def test_the_page_of_a_demo_is_open_while_it_runs_and_ends_with_it(folder: Path)
         address = said.split()[-1]
         browser = build_opener(HTTPCookieProcessor())
         told = browser.open(address, timeout=60).read().decode()
-        assert 'data-node="node-5"' in told
+        assert 'href="/node/node-5"' in told
         with pytest.raises(HTTPError):
             browser.open(address, timeout=60)
         demo.send_signal(signal.SIGINT)
