@@ -174,6 +174,7 @@ class Daemon:
                     *agent.jobs.judgements(base.kept.findings.book.open_keys),
                     *judge_limited(base.refusals.limited_now(), base.kept.findings.book.open_keys),
                     *self._judge_misused(),
+                    *base.renewer.judgements(base.kept.findings.book.open_keys),
                 ]
             )
             self._dropped_before = dropped

@@ -5,6 +5,7 @@ from types import MappingProxyType
 
 from everstep_agent.detectors import (
     agent,
+    certificate,
     kernel,
     persistence,
     snapshot_skips,
@@ -73,7 +74,7 @@ _GROUPS: tuple[tuple[str, tuple[Condition, ...]], ...] = (
             *transfer_refusals.CONDITIONS,
         ),
     ),
-    ("The agent itself", (*agent.CONDITIONS, *user_limits.CONDITIONS)),
+    ("The agent itself", (*agent.CONDITIONS, *certificate.CONDITIONS, *user_limits.CONDITIONS)),
 )
 
 # For the reference: the groups in the order in which they are shown.

@@ -4,11 +4,14 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from random import Random
 
+from everstep_agent.detectors.certificate import judge_certificate
 from everstep_agent.enrolment.schedule import Renewal
+from everstep_common.judging.findings import FindingKey
+from everstep_common.judging.judgement import Judgement
 from everstep_proto.enrolment.validity import NoCertificateError, Validity, validity
 from everstep_proto.tls import TlsSettings
 
@@ -36,19 +39,28 @@ class Renewer:
         # Why the last attempt failed; "" where there was none, or it succeeded.
         self.trouble = ""
         self.renewed = 0
+        # What the file had when it was read last; None: there is none that can be read.
+        self.known: Validity | None = None
 
     async def run(self) -> None:
-        """Renew whenever it is due, until cancelled."""
-        if not self._address or self._tls.certificate is None:
+        """Renew whenever it is due, and know how long the certificate lasts, until cancelled."""
+        if self._tls.certificate is None:
             await asyncio.Event().wait()
         while True:
             wait_s = await self.renew_if_due()
             await asyncio.sleep(min(_LOOK_S, wait_s))
 
+    def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
+        """Judge how long the certificate lasts."""
+        now_s = self._wall_s()
+        return judge_certificate(
+            self.known, now_s, self.trouble, open_keys, is_own=bool(self._address)
+        )
+
     async def renew_if_due(self) -> float:
         """Renew where it is due; return after how many seconds to look again."""
-        known = self._known()
-        if known is None:
+        known = self.known = self._known()
+        if known is None or not self._address:
             return _LOOK_S
         left_s = self._renewal.due_s(known) - self._wall_s()
         if left_s > 0:
