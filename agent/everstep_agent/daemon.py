@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import logging
 import signal
+import time
 from collections.abc import Iterable
 
 from everstep_agent.assembly import Agent, assemble
@@ -11,6 +12,7 @@ from everstep_agent.concurrency.common_tick import tick
 from everstep_agent.concurrency.cycle_collector import collect_all_periodically
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.detectors.agent import judge_backlog, judge_store
+from everstep_agent.detectors.certificate import SeenCertificate, judge_certificate
 from everstep_agent.detectors.user_limits import judge_limited, judge_misused
 from everstep_agent.health.report import BudgetAnswer
 from everstep_agent.health.service import HealthSockets
@@ -174,7 +176,7 @@ class Daemon:
                     *agent.jobs.judgements(base.kept.findings.book.open_keys),
                     *judge_limited(base.refusals.limited_now(), base.kept.findings.book.open_keys),
                     *self._judge_misused(),
-                    *base.renewer.judgements(base.kept.findings.book.open_keys),
+                    *self._judge_certificate(),
                 ]
             )
             self._dropped_before = dropped
@@ -186,6 +188,15 @@ class Daemon:
         names = {user: user_name(user) for user in refused}
         port = agent.jobs.bulk_address.rpartition(":")[2]
         return judge_misused(refused, names, port, base.kept.findings.book.open_keys)
+
+    def _judge_certificate(self) -> Iterable[Judgement]:
+        renewer = self._base.renewer
+        if (known := renewer.known) is None:
+            return ()
+        seen = SeenCertificate(
+            known.serial, known.since_s, known.ends_s, renewer.is_own, renewer.trouble
+        )
+        return judge_certificate(seen, time.time(), self._base.kept.findings.book.open_keys)
 
     async def _serve_metrics(self) -> None:
         agent, base = self._agent, self._base

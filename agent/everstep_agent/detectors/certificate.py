@@ -1,11 +1,11 @@
 """Detector of the agent's own certificate: one that nobody renews is told while there is time."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from everstep_common.judging.condition import Condition
 from everstep_common.judging.findings import Finding, FindingKey, Mode, Severity, SuggestedAction
 from everstep_common.judging.judgement import Faulty, Healthy, Judgement
-from everstep_proto.enrolment.validity import Validity
 
 _DAY_S = 86_400.0
 # Renewal begins after a third: where half is left, it has failed for a sixth, five days of 30.
@@ -28,29 +28,33 @@ CONDITIONS = (
 _KEY = FindingKey("certificate", "CertificateEnds")
 
 
-def judge_certificate(
-    known: Validity | None,
-    now_s: float,
-    trouble: str,
-    open_keys: Collection[FindingKey],
-    *,
-    is_own: bool,
-) -> list[Judgement]:
-    """Judge how long the node's certificate lasts; ``is_own``: the agent renews it.
+@dataclass(frozen=True, slots=True)
+class SeenCertificate:
+    """A certificate of this node: from when until when it counts, in Unix time.
 
-    ``trouble`` is why the last attempt failed, ``now_s`` is Unix time.
+    ``is_own``: the agent renews it; ``trouble`` is why the last attempt failed, or "".
     """
-    if known is None:
-        return []
-    left_s, life_s = known.ends_s - now_s, known.ends_s - known.since_s
-    due_s = life_s * _OWN_PART if is_own else min(life_s * _OTHERS_PART, _OTHERS_MAX_S)
+
+    serial: str
+    since_s: float
+    ends_s: float
+    is_own: bool
+    trouble: str = ""
+
+
+def judge_certificate(
+    seen: SeenCertificate, now_s: float, open_keys: Collection[FindingKey]
+) -> list[Judgement]:
+    """Judge how long the node's certificate lasts; ``now_s`` is Unix time."""
+    left_s, life_s = seen.ends_s - now_s, seen.ends_s - seen.since_s
+    due_s = life_s * _OWN_PART if seen.is_own else min(life_s * _OTHERS_PART, _OTHERS_MAX_S)
     if left_s >= due_s:
         lasts = Healthy(_KEY, f"it lasts {_days(left_s)}")
         return [lasts] if _KEY in open_keys else []
     how = f"ends in {_days(left_s)}" if left_s > 0 else f"ended {_days(-left_s)} ago"
     what = (
-        f"was not renewed: {trouble or 'no attempt has succeeded'}"
-        if is_own
+        f"was not renewed: {seen.trouble or 'no attempt has succeeded'}"
+        if seen.is_own
         else "the agent does not renew it: put a new one in its place ([tls] in agent.toml)"
     )
     found = Finding(
@@ -58,7 +62,7 @@ def judge_certificate(
         condition=_KEY.condition,
         severity=Severity.DEGRADED,
         message=f"the certificate of this node {how}; then the controller lets it in no more",
-        evidence=f"serial {known.serial}; {what}"[:300],
+        evidence=f"serial {seen.serial}; {what}"[:300],
         suggested_action=SuggestedAction.WATCH,
         rule="self-observation of the agent",
     )

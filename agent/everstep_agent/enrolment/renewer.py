@@ -4,14 +4,11 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 
-from everstep_agent.detectors.certificate import judge_certificate
 from everstep_agent.enrolment.schedule import Renewal
-from everstep_common.judging.findings import FindingKey
-from everstep_common.judging.judgement import Judgement
 from everstep_proto.enrolment.validity import NoCertificateError, Validity, validity
 from everstep_proto.tls import TlsSettings
 
@@ -35,6 +32,7 @@ class Renewer:
     ) -> None:
         """``address`` is where it is renewed; "": the files are somebody's to renew."""
         self._node, self._address, self._tls, self._wall_s = node, address, tls, wall_s
+        self.is_own = bool(address)
         self._renewal = Renewal(rng.random())
         # Why the last attempt failed; "" where there was none, or it succeeded.
         self.trouble = ""
@@ -49,13 +47,6 @@ class Renewer:
         while True:
             wait_s = await self.renew_if_due()
             await asyncio.sleep(min(_LOOK_S, wait_s))
-
-    def judgements(self, open_keys: Collection[FindingKey]) -> list[Judgement]:
-        """Judge how long the certificate lasts."""
-        now_s = self._wall_s()
-        return judge_certificate(
-            self.known, now_s, self.trouble, open_keys, is_own=bool(self._address)
-        )
 
     async def renew_if_due(self) -> float:
         """Renew where it is due; return after how many seconds to look again."""

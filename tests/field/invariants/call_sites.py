@@ -464,7 +464,7 @@ def _enrolment() -> Iterator[CallSite]:
         *(f"{c}service", "no certificate for %s: %s", _N, "the key is where init has put it"),
     )
     yield CallSite(
-        *(f"{c}own_certificate", "%s: the own certificate was not renewed: %s", _N),
+        *(f"{c}own_certificate", "%s: the controller's certificate was not renewed: %s", _N),
         "its files are the controller's own",
     )
 

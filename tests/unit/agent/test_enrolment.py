@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from everstep_agent.detectors.certificate import judge_certificate
+from everstep_agent.detectors.certificate import SeenCertificate, judge_certificate
 from everstep_agent.enrolment.revocations import Revocations
 from everstep_agent.enrolment.schedule import Renewal
 from everstep_common.judging.findings import FindingKey
@@ -91,20 +91,19 @@ def test_a_list_that_cannot_be_read_is_told_anew(kept: str) -> None:
 def test_a_certificate_that_nobody_renews_is_told_while_there_is_time(
     is_own: bool, life_days: float, quiet_days: float, told_days: float
 ) -> None:
-    known = Validity("a1", 0.0, life_days * _DAY_S)
-    assert judge_certificate(known, quiet_days * _DAY_S, "", (), is_own=is_own) == []
-    (judged,) = judge_certificate(known, told_days * _DAY_S, "it is away", (), is_own=is_own)
+    seen = SeenCertificate("a1", 0.0, life_days * _DAY_S, is_own, "it is away")
+    assert judge_certificate(seen, quiet_days * _DAY_S, ()) == []
+    (judged,) = judge_certificate(seen, told_days * _DAY_S, ())
     assert isinstance(judged, Faulty)
     assert "ends in" in judged.finding.message
     assert ("it is away" in judged.finding.evidence) is is_own
-    (after,) = judge_certificate(known, (life_days + 3) * _DAY_S, "", (), is_own=is_own)
+    (after,) = judge_certificate(seen, (life_days + 3) * _DAY_S, ())
     assert isinstance(after, Faulty)
     assert "ended 3 days ago" in after.finding.message
 
 
 def test_a_certificate_that_lasts_again_clears_its_finding_and_says_nothing_after() -> None:
     key = FindingKey("certificate", "CertificateEnds")
-    (judged,) = judge_certificate(_CERTIFICATE, 0.0, "", {key}, is_own=True)
-    assert judged == Healthy(key, "it lasts 30 days")
-    assert judge_certificate(_CERTIFICATE, 0.0, "", (), is_own=True) == []
-    assert judge_certificate(None, 0.0, "", {key}, is_own=True) == []
+    seen = SeenCertificate("a2", 0.0, 30 * _DAY_S, is_own=True)
+    assert judge_certificate(seen, 0.0, {key}) == [Healthy(key, "it lasts 30 days")]
+    assert judge_certificate(seen, 0.0, ()) == []
