@@ -7,6 +7,7 @@ from pathlib import Path
 from string import Template
 
 from environment import lay_out
+from manuals import install_manuals
 from targets import Package, Target
 
 HERE = Path(__file__).parent
@@ -71,6 +72,7 @@ def _install_system_files(stage: Path, folder: Path, package: Package) -> None:
     programs.mkdir(parents=True)
     for name in package.programs:
         (programs / name).symlink_to(f"{package.folder}/bin/{name}")
+    install_manuals(stage, package.programs)
 
 
 def _write_control(

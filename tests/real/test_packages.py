@@ -1,5 +1,6 @@
 """Packages of this distribution, built, and installed on a booted machine as a site does."""
 
+import gzip
 import os
 import re
 import subprocess
@@ -96,6 +97,23 @@ def test_nothing_lies_below_lib_and_programs_are_owned_by_root(release: Path) ->
             members = list(files)
         assert not [one.name for one in members if one.name.startswith("./lib")]
         assert {(one.uid, one.gid) for one in members} == {(0, 0)}
+
+
+def test_each_command_has_its_page_and_shells_complete_its_words(
+    release: Path, tmp_path: Path
+) -> None:
+    for name in _NAMES:
+        subprocess.run(["dpkg-deb", "-x", str(_deb(release, name)), str(tmp_path)], check=True)
+    pages = {one.name: one for one in (tmp_path / "usr/share/man").rglob("*.gz")}
+    assert {"everstep-agent-join.8.gz", "everstep-controller-init.8.gz"} <= pages.keys()
+    assert {"everstep.1.gz", "everstep-nodes.1.gz", "everstep-run.1.gz"} <= pages.keys()
+    for page in pages.values():
+        text = gzip.decompress(page.read_bytes())
+        command = ["groff", "-man", "-ww", "-Tutf8", "-Kutf8"]
+        drawn = subprocess.run(command, input=text, capture_output=True, check=True)
+        assert (drawn.stderr, b"NAME" in drawn.stdout) == (b"", True), page
+    completion = tmp_path / "usr/share/bash-completion/completions/everstep"
+    subprocess.run(["bash", "-n", str(completion)], check=True)
 
 
 def test_what_is_installed_starts_under_its_units_and_shows_the_node(box: Box) -> None:
