@@ -1,4 +1,4 @@
-"""Manuals: what a program says of itself as pages of man, and what completes its words in a shell."""
+"""Manuals: what a program says of itself as pages of man, and completion of its words in shells."""
 
 import gzip
 import os
