@@ -79,7 +79,7 @@ test-thorough: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `
 		--durations=50 --junitxml=$(REPORTS)/test-thorough.xml $$($(BIN)/python tools/test_times.py --files)
 
 # In one run, so that the tests are collected once and neither worker waits for the other in between.
-test-all: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `make test` and `make test-thorough` run, as CI does.
+test-all: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `make test` and `make test-thorough` run, in one run.
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'not real and not long' -n $(WORKERS) $(DIST) \
 		--durations=50 --junitxml=$(REPORTS)/test-all.xml tests

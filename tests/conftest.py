@@ -1,4 +1,8 @@
-"""All tests: how their processes start; with EVERSTEP_TEST_JITTER=<seed>, hostile event loops."""
+"""All tests: how their processes start, and which of them run, in which order.
+
+With EVERSTEP_TEST_JITTER=<seed> event loops are hostile, with EVERSTEP_THOROUGH_SHARE=K/N one of N
+shares of the thorough cases runs.
+"""
 
 import os
 from importlib.util import find_spec
@@ -12,7 +16,7 @@ from fakes import hostile_timing
 from fakes.inherited_signals import start_processes_as_from_a_terminal
 from fakes.longest_first import put_longest_first
 from fakes.shared_fixtures import group_by_shared_fixture
-from fakes.thorough import mark_thorough
+from fakes.thorough import mark_thorough, split_by_share
 from simulation import injections
 from test_times import read_table
 
@@ -33,11 +37,17 @@ def _no_inherited_signals() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is thorough; let the short tests come last: no worker waits for a long one then."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark what is thorough, or a share of it; let the short tests come last.
+
+    No worker waits for a long one then.
+    """
     table = read_table()
     mark_thorough(items, table)
     group_by_shared_fixture(items)
+    if share := os.environ.get("EVERSTEP_THOROUGH_SHARE"):
+        items[:], left = split_by_share(items, share)
+        config.hook.pytest_deselected(items=left)
     put_longest_first(items, table.seconds)
 
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from fakes.shared_fixtures import group_of
+
 
 def put_longest_first(items: list[pytest.Item], seconds: Mapping[str, int]) -> None:
     """Sort tests by the seconds of their group, which one worker runs; tests of a unit are last.
@@ -16,10 +18,5 @@ def put_longest_first(items: list[pytest.Item], seconds: Mapping[str, int]) -> N
     """
     took_s = Counter[str]()
     for item in items:
-        took_s[_group(item)] += seconds.get(item.nodeid.partition("[")[0], 0)
-    items.sort(key=lambda item: ("unit" in item.path.parts, -took_s[_group(item)]))
-
-
-def _group(item: pytest.Item) -> str:
-    marker = item.get_closest_marker("xdist_group")
-    return str(marker.args[0]) if marker and marker.args else item.nodeid
+        took_s[group_of(item)] += seconds.get(item.nodeid.partition("[")[0], 0)
+    items.sort(key=lambda item: ("unit" in item.path.parts, -took_s[group_of(item)]))

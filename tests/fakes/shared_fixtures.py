@@ -15,6 +15,12 @@ def group_by_shared_fixture(items: Iterable[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
+def group_of(item: pytest.Item) -> str:
+    """Return what is run by one worker: the name of a test's group, or its own."""
+    marker = item.get_closest_marker("xdist_group")
+    return str(marker.args[0]) if marker and marker.args else item.nodeid
+
+
 def _shares_one(item: pytest.Item) -> bool:
     """Return whether a test takes a fixture of its module: pytest tells that nowhere in public."""
     if not isinstance(item, pytest.Function):
