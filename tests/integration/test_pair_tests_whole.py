@@ -40,12 +40,21 @@ def _pair(fleet: RealFleet, *arguments: str) -> "subprocess.CompletedProcess[str
     return fleet.everstep("check", *arguments)
 
 
+def _decided(fleet: RealFleet, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Test until that says something: on a busy machine the work may not be done in time."""
+    for _ in range(5):
+        told = _pair(fleet, *arguments)
+        if "was not done in time" not in told.stdout:
+            break
+    return told
+
+
 def test_work_that_is_more_on_one_node_is_found_marked_and_told(fleet: RealFleet) -> None:
     never = _pair(fleet, "node-1")
     assert (never.returncode, "never tested" in never.stdout) == (2, True)
 
     fleet.everstep("inject", "node-1", "slow-work:20%", "--for", "10m")
-    slow = _pair(fleet, "node-1", "--pair", "node-2", "--json")
+    slow = _decided(fleet, "node-1", "--pair", "node-2", "--json")
     assert slow.returncode == 1, slow.stdout + slow.stderr
     told = json.loads(slow.stdout)
     assert (told["outcome"], told["injected"]) == ("slow", True)

@@ -20,6 +20,7 @@ from everstep_common.rank_messages import (
     Committed,
     Describe,
     Entry,
+    Refused,
     Reserve,
     Restore,
     Slot,
@@ -149,23 +150,22 @@ class Job:
 
     @asynccontextmanager
     async def _rank(self) -> AsyncIterator[Client]:
-        rank = await Client.connect(self.node, TO_TRAINER)
+        rank = await self._attached()
         try:
-            said = await rank.ask(attach_message(generation=self.generation))
-            assert isinstance(said, Attached), said
             yield rank
         finally:
             rank.close()
-            await self._gone(rank)
 
-    async def _gone(self, rank: Client) -> None:
-        """Wait until the agent has seen the end, or the next one would stand in its own way."""
+    async def _attached(self) -> Client:
+        """Attach, as soon as the agent has seen the end of the connection before."""
         while True:
-            another = await Client.connect(self.node, TO_TRAINER)
-            said = await another.ask(attach_message(generation=self.generation))
-            another.close()
+            rank = await Client.connect(self.node, TO_TRAINER)
+            said = await rank.ask(attach_message(generation=self.generation))
             if isinstance(said, Attached):
-                return
+                return rank
+            rank.close()
+            assert isinstance(said, Refused), said
+            assert "attached already" in said.reason
 
     async def suffer(self, blow: AgentKilled | RankKilled) -> None:
         before = self.agent.pid
