@@ -8,9 +8,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from random import Random
 
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from everstep_agent.enrolment import renew
+from everstep_agent.enrolment.certificate_files import CertificateFiles
+from everstep_agent.enrolment.renewer import Renewer
 from everstep_agent.injections import guard
 from everstep_agent.ipc.processes import identify
 from everstep_agent.pair_test.runner import PairTester
@@ -28,6 +35,12 @@ from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_common.orders import RunPairTest
 from everstep_common.reports import PairTested
+from everstep_controller.enrolment.listener import EnrolmentListener
+from everstep_controller.enrolment.service import EnrolmentService
+from everstep_controller.enrolment.signer import Authority, FileSigner, Wanted, new_authority
+from everstep_proto.enrolment.certificate_requests import make_request, new_key
+from everstep_proto.enrolment.messages import CertificateReply, RenewRequest
+from everstep_proto.tls import Role, TlsSettings
 from fakes.waits import eventually
 from integration.storage_files import content, order
 
@@ -105,6 +118,59 @@ async def _guard(_: Path) -> None:
             stopped.kill()
 
 
+def _in_twenty_days() -> float:
+    """Return a time at which a certificate of today is to be renewed."""
+    return time.time() + 20 * 86_400
+
+
+class _Signs(EnrolmentService):
+    """What signs as the controller does, without one: that has its own unit and its own calls."""
+
+    def __init__(self, authority: Authority) -> None:
+        self._signer = FileSigner(authority)
+        self._trusted = _pem(authority)
+
+    async def renew(self, request: RenewRequest, address: str) -> CertificateReply:
+        """See EnrolmentService."""
+        signed = await self._signer.sign(request.request, _wanted("node-1"))
+        return CertificateReply(
+            certificate=signed.pem, authorities=self._trusted, cluster_id="test", port=7433
+        )
+
+
+def _pem(authority: Authority) -> str:
+    return authority.certificate.public_bytes(Encoding.PEM).decode()
+
+
+def _wanted(name: str) -> Wanted:
+    now_s = int(time.time())
+    return Wanted(name=name, role=Role.AGENT, since_s=now_s - 300, ends_s=now_s + 30 * 86_400)
+
+
+async def _renew(folder: Path) -> None:
+    now_s = int(time.time())
+    authority, _ = new_authority("test", now_s - 300, now_s + 86_400)
+    signer = FileSigner(authority)
+    files = CertificateFiles(folder / "tls")
+    files.prepare()
+    own = folder / "controller.pem"
+    for name, file in (("localhost", own), ("node-1", files.own)):
+        key = new_key()
+        signed = await signer.sign(make_request(key, name).decode(), _wanted(name))
+        file.write_bytes(key + signed.pem.encode())
+    files.authorities.write_text(_pem(authority))
+    tls = TlsSettings(ca=files.authorities, certificate=own, key=own)
+    listener = EnrolmentListener(tls, _Signs(authority), lambda _: True)
+    address = f"localhost:{listener.open('127.0.0.1:0')}"
+    serving = asyncio.create_task(listener.run())
+    agent = TlsSettings(ca=files.authorities, certificate=files.own, key=files.own)
+    renewer = Renewer("node-1", address, agent, Random(1), _in_twenty_days)
+    await renewer.renew_if_due()
+    serving.cancel()
+    listener.close()
+    assert (renewer.renewed, renewer.trouble) == (1, ""), renewer.trouble
+
+
 # By the file that runs as a process.
 CHILDREN: Mapping[str, Callable[[Path], Coroutine[None, None, None]]] = {
     storage_worker.__file__: _storage_worker,
@@ -112,6 +178,7 @@ CHILDREN: Mapping[str, Callable[[Path], Coroutine[None, None, None]]] = {
     nvml_child.__file__: _nvml_child,
     amd_smi_child.__file__: _amd_child,
     guard.__file__: _guard,
+    renew.__file__: _renew,
 }
 
 if __name__ == "__main__":

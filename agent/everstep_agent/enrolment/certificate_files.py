@@ -60,8 +60,9 @@ class CertificateFiles:
             if os.geteuid() == 0 and (user := _service_user()) is not None:
                 os.chown(data, user.pw_uid, user.pw_gid)
         self.folder.mkdir(mode=0o700, exist_ok=True)
-        if os.geteuid() == 0:
-            os.chown(self.folder, self._owner().st_uid, self._owner().st_gid)
+        owner, made = self._owner(), self.folder.stat()
+        if os.geteuid() == 0 and (owner.st_uid, owner.st_gid) != (made.st_uid, made.st_gid):
+            os.chown(self.folder, owner.st_uid, owner.st_gid)
 
     def joining_key(self) -> bytes:
         """Return the key of a join, the same until it is done: an answer may be lost on its way."""
