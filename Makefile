@@ -73,7 +73,7 @@ test: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run the tests that 
 		--durations=50 --junitxml=$(REPORTS)/test.xml tests
 
 # Only the files that have such cases: to collect all others takes longer than many a test.
-test-thorough: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `make test` leaves out: more cases, whole jobs; 25 minutes.
+test-thorough: $(if $(filter no,$(TORCH)),$(READY),$(TORCH_READY)) ## Run what `make test` leaves out: more cases, whole jobs; 45 minutes.
 	@mkdir -p $(REPORTS)
 	$(PYTEST) -m 'thorough and not real and not long' -n $(WORKERS) $(DIST) \
 		--durations=50 --junitxml=$(REPORTS)/test-thorough.xml $$($(BIN)/python tools/test_times.py --files)
