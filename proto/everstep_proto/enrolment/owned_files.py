@@ -9,7 +9,7 @@ def replace_file(
 ) -> None:
     """Write a file in the place of one, which is there whole at each moment. Raises OSError.
 
-    It belongs to ``owner``, or to who owned the one before.
+    Where this is root, it belongs to ``owner``, or to who owned the one before.
     """
     before = owner
     if before is None and path.exists():
@@ -18,7 +18,7 @@ def replace_file(
     new.unlink(missing_ok=True)
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        if before is not None and (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+        if os.geteuid() == 0 and before is not None and _is_of_another(before):
             os.fchown(fd, before.st_uid, before.st_gid)
         os.fchmod(fd, mode)
         with os.fdopen(os.dup(fd), "wb") as file:
@@ -32,3 +32,7 @@ def replace_file(
         os.fsync(folder)
     finally:
         os.close(folder)
+
+
+def _is_of_another(file: os.stat_result) -> bool:
+    return (file.st_uid, file.st_gid) != (os.geteuid(), os.getegid())
