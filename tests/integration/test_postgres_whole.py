@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
+import grpc
 import pytest
 
 from everstep_common.reports import FindingRaised
@@ -95,23 +96,23 @@ def test_a_kill_of_the_database_under_a_controller_loses_and_repeats_no_record(
     ):
         reached = 0
         for goal in (RECORDS // 4, RECORDS // 2):
-            reached = asyncio.run(send_until(port, reached + 1, goal))
+            reached = asyncio.run(resend_until(port, reached + 1, goal))
             server.kill()
             server.start()
-        asyncio.run(resend_until(port, reached + 1))
+        asyncio.run(resend_until(port, reached + 1, RECORDS))
         assert running.process.poll() is None
         assert running.terminate() == 0
     assert journaled(server, database) == list(range(1, RECORDS + 1))
     assert replay(postgres_backend(server, database), Core).differences == ()
 
 
-async def resend_until(port: int, first: int) -> None:
-    """Send all that is left; connect again where new work is refused meanwhile, as agents do."""
+async def resend_until(port: int, first: int, goal: int) -> int:
+    """Send on; connect again where new work is refused meanwhile, as agents do."""
     reached = first - 1
-    while reached < RECORDS:
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(10):
-                reached = await send_until(port, reached + 1, RECORDS)
+    while reached < goal:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            reached = await send_until(port, reached + 1, goal)
+    return reached
 
 
 def test_a_second_controller_waits_for_nobody_who_lives_and_succeeds_one_that_stands_still(
