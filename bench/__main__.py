@@ -20,6 +20,7 @@ BENCHMARKS = {
     "hangs": "hangs.localise",
     "install": "install.benchmark",
     "journal-commit": "journal.commit",
+    "journal-database": "journal.database",
     "journal-day": "journal.day",
     "journal-flips": "journal.flips",
     "kubernetes": "fleet.kubernetes",

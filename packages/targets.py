@@ -72,7 +72,7 @@ PACKAGES = {
         Package(
             name="everstep-controller",
             # The agent's, too: the demonstration starts some.
-            extras=("controller", "cli", "page", "kubernetes", "hostlist", "agent"),
+            extras=("controller", "cli", "page", "kubernetes", "postgres", "hostlist", "agent"),
             programs=("everstep", "everstep-controller"),
             units=("everstep-controller.service", "everstep-page.service"),
             examples=("controller.toml",),

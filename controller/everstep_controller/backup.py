@@ -1,16 +1,40 @@
-"""Backup: a verified copy of journal and cluster file, also while their controller runs."""
+"""Backup: a verified copy of journal and cluster file, also while their controller runs.
+
+The copy is a file, whatever keeps the journal; ``import_journal`` brings one into another journal.
+"""
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_controller.assembly.journal_backends import journal_at
 from everstep_controller.config.controller_config import ControllerConfig
-from everstep_controller.journal.port import DamagedJournalError, JournalAccessError
+from everstep_controller.journal.copy import copy_journal
+from everstep_controller.journal.port import (
+    DamagedJournalError,
+    JournalAccessError,
+    JournalLockedError,
+    JournalLostError,
+    JournalRefusedError,
+    JournalUnknownError,
+    JournalWriteError,
+)
 
 # Of the copy's name: the cluster file that belongs to it.
 _CLUSTER = ".cluster"
+
+
+_REFUSALS = (
+    DamagedJournalError,
+    JournalAccessError,
+    JournalLockedError,
+    JournalLostError,
+    JournalRefusedError,
+    JournalUnknownError,
+    JournalWriteError,
+)
 
 
 class BackupError(Exception):
@@ -33,7 +57,7 @@ def back_up(config: ControllerConfig, config_path: Path | None, target: Path) ->
 
     Raises BackupError.
     """
-    backend = journal_at(config.journal)
+    backend = journal_at(config.journal, config.journal_password_file)
     if problem := backend.copy_problem(target):
         raise BackupError(problem)
     unverified = target.with_name(f"{target.name}.unverified")
@@ -53,6 +77,41 @@ def back_up(config: ControllerConfig, config_path: Path | None, target: Path) ->
     finally:
         unverified.unlink(missing_ok=True)
     return Backup(target, cluster, events, target.stat().st_size)
+
+
+def export_journal(config: ControllerConfig, config_path: Path | None, target: Path) -> Backup:
+    """Copy a journal whose controller is stopped, so that nothing is missing. BackupError."""
+    backend = journal_at(config.journal, config.journal_password_file)
+    try:
+        with backend.errors(), backend.lock():
+            return back_up(config, config_path, target)
+    except (OSError, *_REFUSALS) as error:
+        raise BackupError(f"{config.journal} cannot be exported: {error}") from error
+
+
+def import_journal(config: ControllerConfig, file: Path) -> int:
+    """Copy a file into the configured journal, which is new; return its newest event. BackupError.
+
+    Neither has a controller that runs.
+    """
+    if not file.exists():
+        raise BackupError(f"{file}: no such journal")
+    source, target = (
+        journal_at(str(file)),
+        journal_at(config.journal, config.journal_password_file),
+    )
+    try:
+        with source.errors(), source.lock():
+            source.verify()
+            with (
+                closing(source.open_reader()) as told,
+                target.errors(),
+                target.lock(),
+                closing(target.open_writer()) as written,
+            ):
+                return copy_journal(told, written)
+    except (OSError, *_REFUSALS) as error:
+        raise BackupError(f"{file} cannot be imported into {config.journal}: {error}") from error
 
 
 def report(backup: Backup) -> Iterator[str]:

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from everstep_common.config import EX_CONFIG, ConfigError, load
 from everstep_common.toml_edit import Key, TomlConflictError, Value, with_values
-from everstep_controller.config.controller_config import ControllerConfig
+from everstep_controller.config.controller_config import ControllerConfig, default_journal
 from everstep_controller.core.fleet.enrolment import CLOCK_APART_MAX_S, shown_s
 from everstep_controller.enrolment.own_certificate import (
     hosts_of,
@@ -37,6 +37,7 @@ from everstep_controller.enrolment.signer import (
     is_signed_by,
     new_authority,
 )
+from everstep_controller.journal.address import is_url
 from everstep_controller.runtime.cluster_file import Cluster, ClusterFile
 from everstep_proto.enrolment.messages import DEFAULT_PORT
 from everstep_proto.enrolment.owned_files import replace_file
@@ -314,7 +315,8 @@ def _places(text: str, path: Path) -> Places:
         told = tomllib.loads(text)
     except ValueError as error:
         raise InitError(f"{path}: not valid TOML: {error}") from error
-    journal = Path(str(told.get("journal") or ControllerConfig().journal))
+    named = str(told.get("journal") or "")
+    journal = default_journal() if is_url(named) or not named else Path(named)
     cluster = told.get("cluster_file")
     return Places(
         config=path,

@@ -9,7 +9,8 @@ import os
 import re
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from everstep_common.config import EX_CONFIG, ConfigError, load
@@ -21,12 +22,14 @@ from everstep_controller.api.server import ListenError
 from everstep_controller.assembly.journal_backends import journal_at
 from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.dispatch.core import Core
+from everstep_controller.journal.address import is_url
 from everstep_controller.journal.codec import UnreadableError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.port import (
     DamagedJournalError,
     JournalAccessError,
     JournalLockedError,
+    JournalLostError,
     JournalRefusedError,
 )
 from everstep_controller.judging.judges import JUDGES
@@ -44,6 +47,7 @@ _YOUNG_OBJECTS_MAX = 400_000
 # Why it does not start: errors that say what happened and what to do.
 _TOLD_AS_THEY_ARE = (
     JournalLockedError,
+    JournalLostError,
     JournalRefusedError,
     ListenError,
     JournalFull,
@@ -54,17 +58,8 @@ _TOLD_AS_THEY_ARE = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the controller, or one of its commands; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    if given[:1] == ["replay"]:
-        return _replay(given[1:])
-    if given[:1] == ["backup"]:
-        return _back_up(given[1:])
-    if given[:1] == ["init"]:
-        # Its libraries take 0.3 s to import, which no other start need wait for.
-        from everstep_controller.initialisation import main as initialise
-
-        return initialise(given[1:])
-    if given[:1] == ["kubernetes"]:
-        return _print_rbac(given[1:])
+    if given and (command := _commands().get(given[0])):
+        return command(given[1:])
     recovering = given[:1] == ["recover"]
     parser = _parser()
     options, unknown = parser.parse_known_args(given[1:] if recovering else given)
@@ -79,6 +74,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         logging.getLogger(library).setLevel(logging.WARNING)
     recover_by = _operator() if recovering else ""
     return _serve(config, Options(Core, recover_by, path, JUDGES))
+
+
+def _commands() -> Mapping[str, Callable[[Sequence[str]], int]]:
+    return {
+        "replay": _replay,
+        "backup": _back_up,
+        "export": _export,
+        "import": _import,
+        "init": _initialise,
+        "kubernetes": _print_rbac,
+    }
+
+
+def _initialise(arguments: Sequence[str]) -> int:
+    # Its libraries take 0.3 s to import, which no other start need wait for.
+    from everstep_controller.initialisation import main as initialise
+
+    return initialise(arguments)
 
 
 def _configured(path: Path | None) -> ControllerConfig | None:
@@ -97,11 +110,15 @@ def _parser() -> argparse.ArgumentParser:
         usage="everstep-controller [recover] [--config FILE]\n"
         "       everstep-controller init [--name NAME] [--operator NAME] [--config FILE]\n"
         "       everstep-controller backup FILE [--config FILE]\n"
-        "       everstep-controller replay JOURNAL\n"
+        "       everstep-controller export FILE [--config FILE]\n"
+        "       everstep-controller import FILE [--config FILE]\n"
+        "       everstep-controller replay [JOURNAL] [--config FILE]\n"
         "       everstep-controller kubernetes rbac [--namespace NAME|--user NAME] [--config FILE]",
         description="Judges, isolates, recovers and accounts for a fleet of nodes.",
         epilog="everstep-controller init: make a cluster's authority and first certificates. "
         "everstep-controller backup FILE: copy the journal, also of a controller that runs. "
+        "everstep-controller export FILE, import FILE: bring the journal of one that is stopped "
+        "from PostgreSQL to a file, and from a file to PostgreSQL. "
         "everstep-controller replay JOURNAL: replay its decisions, and show differences. "
         "everstep-controller recover [--config FILE]: start from an old copy of the journal, "
         "and rebuild from the agents what it does not have. "
@@ -133,11 +150,46 @@ def _operator() -> str:
 
 
 def _back_up(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="everstep-controller backup",
-        description="Copy the journal, also while its controller runs, and the cluster file to "
-        "FILE.cluster; read the copy again.",
+    return _copy(
+        "backup",
+        "Copy the journal, also while its controller runs, and the cluster file to FILE.cluster; "
+        "read the copy again.",
+        arguments,
+        lambda config, path, file: backup.report(backup.back_up(config, path, file)),
     )
+
+
+def _export(arguments: Sequence[str]) -> int:
+    return _copy(
+        "export",
+        "Copy the journal of a controller that is stopped to a file, from PostgreSQL or another "
+        "file, and the cluster file to FILE.cluster; read the copy again.",
+        arguments,
+        lambda config, path, file: backup.report(backup.export_journal(config, path, file)),
+    )
+
+
+def _import(arguments: Sequence[str]) -> int:
+    def told(config: ControllerConfig, _: Path | None, file: Path) -> Iterator[str]:
+        last = backup.import_journal(config, file)
+        yield f"{config.journal}: has all of {file}, up to event {last}"
+        yield f"start the controller with it, and never again one with {file}"
+
+    return _copy(
+        "import",
+        "Copy a journal in a file, whose controller is stopped, into the new one that the "
+        "configuration names.",
+        arguments,
+        told,
+    )
+
+
+_Copying = Callable[[ControllerConfig, Path | None, Path], Iterator[str]]
+
+
+def _copy(command: str, description: str, arguments: Sequence[str], copying: _Copying) -> int:
+    """Run a command that copies a journal, and print what it tells."""
+    parser = argparse.ArgumentParser(prog=f"everstep-controller {command}", description=description)
     parser.add_argument("file", type=Path, metavar="FILE")
     _add_config(parser)
     options = parser.parse_args(arguments)
@@ -146,10 +198,10 @@ def _back_up(arguments: Sequence[str]) -> int:
     if config is None:
         return EX_CONFIG
     try:
-        for line in backup.report(backup.back_up(config, path, options.file)):
+        for line in copying(config, path, options.file):
             print(line)
     except backup.BackupError as error:
-        print(f"everstep-controller backup: {error}", file=sys.stderr)
+        print(f"everstep-controller {command}: {error}", file=sys.stderr)
         return 1
     return 0
 
@@ -195,9 +247,21 @@ def _replay(arguments: Sequence[str]) -> int:
         prog="everstep-controller replay",
         description="Replay a journal and show what this version would decide differently.",
     )
-    parser.add_argument("journal", type=Path)
+    parser.add_argument(
+        "journal", nargs="?", default="", help="a file; without one, what the configuration names"
+    )
+    _add_config(parser)
+    options = parser.parse_args(arguments)
+    config = ControllerConfig(journal=options.journal) if options.journal else None
+    config = config or _configured(_config_path(options.config))
+    if config is None:
+        return EX_CONFIG
+    if not is_url(config.journal) and not Path(config.journal).exists():
+        print(f"everstep-controller replay: {config.journal}: no such journal", file=sys.stderr)
+        return 1
     try:
-        comparison = replay.replay(parser.parse_args(arguments).journal, Core)
+        backend = journal_at(config.journal, config.journal_password_file)
+        comparison = replay.replay(backend, Core)
     except (
         UnreadableError,
         DamagedJournalError,
@@ -212,22 +276,21 @@ def _replay(arguments: Sequence[str]) -> int:
 
 
 def _serve(config: ControllerConfig, options: Options) -> int:
-    backend = journal_at(config.journal)
+    backend = journal_at(config.journal, config.journal_password_file)
     try:
         with backend.errors(), backend.lock():
-            asyncio.run(_run(config, options))
+            asyncio.run(_run(config, replace(options, backend=backend)))
     except _TOLD_AS_THEY_ARE as error:
         logger.error("%s", error)
     except (OSError, JournalAccessError) as error:
         logger.error("cannot start with the journal %s: %s", config.journal, error)
     except DamagedJournalError as error:
         logger.error(
-            "the journal %s is damaged, bits changed on its disk: %s; nothing of it was loaded or "
-            "changed. Put a backup in its place, or move it and its -wal away if there is none; "
-            "then run 'everstep-controller recover', which rebuilds from the agents what the "
-            "backup does not have, and look after the disk",
+            "the journal %s is damaged: %s; nothing of it was loaded or changed. %s; then run "
+            "'everstep-controller recover', which rebuilds from the agents what that does not have",
             config.journal,
             error,
+            backend.damage_advice(),
         )
     except UnreadableError as error:
         logger.error(

@@ -3,9 +3,7 @@
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
-from pathlib import Path
 
-from everstep_controller.assembly.journal_backends import journal_at
 from everstep_controller.core.actions import Action, Announce
 from everstep_controller.core.events import JournaledEvent
 from everstep_controller.journal.codec import (
@@ -14,7 +12,7 @@ from everstep_controller.journal.codec import (
     decode_state,
     encode,
 )
-from everstep_controller.journal.port import JournalReader, StoredEvent
+from everstep_controller.journal.port import JournalBackend, JournalReader, StoredEvent
 from everstep_controller.runtime.fold import CoreFactory, Deciding, events_taken
 
 
@@ -85,11 +83,8 @@ def report(comparison: Comparison) -> Iterator[str]:
     yield f"{comparison.events} events replayed, {count} decided differently"
 
 
-def replay(path: Path, core_factory: CoreFactory) -> Comparison:
-    """Replay the journal in a file. Raises UnreadableError, and what opening it does."""
-    if not path.exists():
-        raise UnreadableError(f"{path}: no such journal")
-    backend = journal_at(path)
+def replay(backend: JournalBackend, core_factory: CoreFactory) -> Comparison:
+    """Replay a journal. Raises UnreadableError, and what opening it does."""
     backend.verify()
     with backend.errors(), closing(backend.open_reader()) as store:
         return compare(store, core_factory)

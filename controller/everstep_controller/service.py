@@ -28,6 +28,7 @@ from everstep_controller.core.events import (
     SettingsApplied,
 )
 from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.journal.port import JournalLostError
 from everstep_controller.runtime.runtime import Journaling, Runtime
 from everstep_controller.webhooks.webhooks import Webhooks
 
@@ -139,6 +140,8 @@ class Controller:
         parts = {*self._running, self.parts.base.journal.failure}
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         part = done.pop()
+        if isinstance(lost := part.exception(), JournalLostError):
+            return str(lost)
         name = part.get_name() if isinstance(part, asyncio.Task) else "journal's thread"
         return f"the {name} ended: {part.exception()!r}"
 
@@ -160,6 +163,7 @@ class Controller:
         parts.fleet.intake.flush_all()
         await parts.upkeep.housekeeping.write_history_whole()
         await parts.upkeep.housekeeping.snapshot()
+        await parts.base.reads.close()
         parts.base.history.close()
         await parts.base.journal.stop()
 
@@ -168,6 +172,7 @@ class Controller:
         await self.parts.serving.server.stop(None)
         self.parts.acting.targets.timers.stop()
         await self._pages.stop()
+        await self.parts.base.reads.close()
         await self.parts.base.journal.stop()
 
     def _first_events(self) -> Iterator[Event]:

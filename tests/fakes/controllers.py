@@ -37,7 +37,7 @@ def config(folder: Path, tls: TlsSettings | None = None) -> ControllerConfig:
     return ControllerConfig(
         listen="127.0.0.1:0",
         metrics="127.0.0.1:0",
-        journal=folder / "journal.sqlite",
+        journal=str(folder / "journal.sqlite"),
         secret_file=SECRET_FILE,
         core=Settings(mode=Mode.ENFORCE),
         tls=tls or TlsSettings(),
@@ -124,16 +124,26 @@ def environment() -> dict[str, str]:
 
 
 def start_controller(
-    folder: Path, port: int = 0, *, trust: str = SECRET_LINE, tables: str = "", **environ: str
+    folder: Path,
+    port: int = 0,
+    *,
+    trust: str = SECRET_LINE,
+    tables: str = "",
+    journal: str = "",
+    **environ: str,
 ) -> ControllerProcess:
     """Start a controller, with more tables in its configuration, and wait until it listens.
 
     ``trust``: the line of its configuration that says whom it trusts; older versions know none.
+    ``journal``: the address of a database, instead of a file in the folder.
     """
     file = folder / "controller.toml"
+    place = f'journal = "{folder}/journal.sqlite"\n'
+    if journal:
+        place = f'journal = "{journal}"\nstate_folder = "{folder}"\n'
     file.write_text(
         f'listen = "127.0.0.1:{port}"\nmetrics = "127.0.0.1:0"\n'
-        f'journal = "{folder}/journal.sqlite"\nlog_style = "text"\n{trust}{tables}'
+        f'{place}log_style = "text"\n{trust}{tables}'
     )
     process = subprocess.Popen(
         controller_command("--config", str(file)),

@@ -40,7 +40,7 @@ async def controlling(folder: Path) -> AsyncIterator[grpc.aio.Channel]:
     # At a Unix socket nothing has to be shown besides.
     address = f"unix:{folder}/c/controller.sock"
     config = ControllerConfig(
-        listen=address, metrics="", journal=folder / "journal.sqlite", judge_interval_s=1.0
+        listen=address, metrics="", journal=str(folder / "journal.sqlite"), judge_interval_s=1.0
     )
     running = Controller.open(config, Options(Core))
     await running.start()

@@ -70,6 +70,8 @@ class RealFleet:
     at_port: bool = False
     # Packages of another version, for "controller", "agent" or "launcher".
     packages: Mapping[str, Sequence[Path]] = field(default_factory=dict)
+    # The address of a database that has the journal, instead of a file.
+    journal_url: str = ""
     # Of the job that is launched and asked about: jobs that share a fleet have a name each.
     job_name: str = JOB
     controller: Child | None = None
@@ -80,6 +82,12 @@ class RealFleet:
     def journal(self) -> Path:
         """Return the controller's journal."""
         return self.folder / "journal.sqlite"
+
+    @property
+    def _journal_lines(self) -> str:
+        if self.journal_url:
+            return f'journal = "{self.journal_url}"\nstate_folder = "{self.folder}"\n'
+        return f'journal = "{self.journal}"\n'
 
     @property
     def secret(self) -> Path:
@@ -102,7 +110,7 @@ class RealFleet:
         config.write_text(
             f'listen = "{self.address}"\nmetrics = "{self._metrics("controller")}"\n'
             'log_style = "text"\n'
-            f'journal = "{self.journal}"\n{self._secret_line}[core]\nmode = "enforce"\n'
+            f'{self._journal_lines}{self._secret_line}[core]\nmode = "enforce"\n'
             "startup_grace_s = 20.0\nrecover_listen_s = 6.0\n"
             + "".join(f"{line}\n" for line in self.core_lines)
             + place.tls
@@ -281,7 +289,10 @@ class RealFleet:
     def replay(self) -> "subprocess.CompletedProcess[str]":
         """Replay the journal."""
         return subprocess.run(
-            [sys.executable, "-m", "everstep_controller.main", "replay", str(self.journal)],
+            [
+                *(sys.executable, "-m", "everstep_controller.main", "replay"),
+                *("--config", str(self.folder / "controller.toml")),
+            ],
             env=self._environ(),
             capture_output=True,
             text=True,
@@ -349,6 +360,7 @@ def running_fleet(
     packages: Mapping[str, Sequence[Path]] | None = None,
     at_port: bool = False,
     metrics_ports: Mapping[str, int] | None = None,
+    journal_url: str = "",
 ) -> Iterator[RealFleet]:
     """Yield a fleet whose controller and agents run.
 
@@ -370,7 +382,7 @@ def running_fleet(
             fleet.variables = variables or {}
             fleet.address, fleet.at_port = connection.address, at_port
             fleet.places, fleet.packages = places, packages or {}
-            fleet.metrics_ports = metrics_ports or {}
+            fleet.metrics_ports, fleet.journal_url = metrics_ports or {}, journal_url
             fleet.start_controller()
             for name in nodes:
                 fleet.start_agent(name)

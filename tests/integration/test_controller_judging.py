@@ -17,7 +17,7 @@ from everstep_common.samples import COLUMNS, SCHEMA
 from everstep_controller.core import events
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.codec import decode_event
-from everstep_controller.journal.sqlite.journal import SqliteJournal
+from everstep_controller.journal.sqlite.journal import SqliteBackend, SqliteJournal
 from everstep_controller.judging.judge import Judge, NodeEvidence, Ruling
 from everstep_controller.judging.sample_stream import SAMPLES_MISSING, SampleStreamJudge
 from everstep_controller.judging.view import FleetView
@@ -204,7 +204,7 @@ def test_samples_that_stop_are_found_and_the_finding_outlives_streams_and_contro
     numbers = {one.name: one.value for one in raised.measurements}
     assert numbers["age_s"] > QUICK.floor_s
     assert numbers["nodes"] == len(NODES)
-    assert replay(tmp_path / "journal.sqlite", Core).differences == ()
+    assert replay(SqliteBackend(tmp_path / "journal.sqlite"), Core).differences == ()
 
 
 def test_samples_that_all_stop_at_once_accuse_nobody(tmp_path: Path) -> None:

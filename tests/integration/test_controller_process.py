@@ -18,7 +18,7 @@ from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import Reported
 from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.port import StoredEvent
-from everstep_controller.journal.sqlite.journal import SqliteJournal
+from everstep_controller.journal.sqlite.journal import SqliteBackend, SqliteJournal
 from everstep_controller.replay import replay
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller_command, environment, start_controller
@@ -70,7 +70,7 @@ def test_a_kill_in_the_middle_of_a_stream_loses_and_repeats_no_record(tmp_path: 
         assert known >= reached
         assert running.terminate() == 0
     assert journaled(tmp_path) == list(range(1, RECORDS + 1))
-    assert replay(tmp_path / "journal.sqlite", Core).differences == ()
+    assert replay(SqliteBackend(tmp_path / "journal.sqlite"), Core).differences == ()
 
 
 def test_metrics_are_served_and_a_stop_is_clean(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def _name_an_unknown_event(journal: Path) -> None:
     [
         (_cut_short, "is damaged"),
         (_overwrite, "is damaged"),
-        (_garble_an_event, "is damaged, bits changed on its disk: event 2 (ControllerStarted)"),
+        (_garble_an_event, "is damaged: event 2 (ControllerStarted)"),
         (_name_an_unknown_event, "cannot be read"),
     ],
 )

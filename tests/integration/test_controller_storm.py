@@ -4,13 +4,19 @@ import random
 import signal
 import time
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from everstep_cli.demo import reaper
 from everstep_controller.core.actions import StartGeneration
 from everstep_controller.journal.codec import decode_actions
-from everstep_controller.journal.sqlite.journal import SqliteJournal
+from everstep_controller.journal.port import JournalBackend
+from everstep_controller.journal.sqlite.journal import SqliteBackend
+from fakes.postgres_server import postgres_server
+from integration.journals import postgres_backend
 from integration.real_fleet import JOB, RealFleet, running_fleet
 
 STEPS = 300
@@ -18,13 +24,19 @@ STEP_S = 0.04
 NODES = ("node-1", "node-2")
 
 
-def storm(seed: int, kills: int, steps: int) -> None:
+def storm(
+    seed: int,
+    kills: int,
+    steps: int,
+    journal_url: str = "",
+    journal: Callable[[Path], JournalBackend] = SqliteBackend,
+) -> None:
     """Train; kill the controller at random moments and two ranks among them; judge the end."""
     random_ = random.Random(seed)
     deadlines = sorted(random_.uniform(0.1, 0.8) for _ in range(kills))
     rank_kills = {kills // 3: "node-1", 2 * kills // 3: "node-2"}
     struck = 0
-    with running_fleet(*NODES) as fleet:
+    with running_fleet(*NODES, journal_url=journal_url) as fleet:
         fleet.launch(steps, STEP_S)
         fleet.until("a first step", 40, lambda: fleet.step() > 0)
         for number, moment in enumerate(deadlines):
@@ -37,7 +49,7 @@ def storm(seed: int, kills: int, steps: int) -> None:
             _wait(random_.uniform(0.0, 1.5))
             fleet.start_controller()
         fleet.until("the end of the job", 90, lambda: fleet.job().state == "ended")
-        _judge(fleet, steps)
+        _judge(fleet, steps, journal(fleet.journal))
 
 
 def _kill_rank(fleet: RealFleet, node: str, struck: int) -> int:
@@ -60,7 +72,7 @@ def _wait(seconds: float) -> None:
     time.sleep(seconds)
 
 
-def _judge(fleet: RealFleet, steps: int) -> None:
+def _judge(fleet: RealFleet, steps: int, journal: JournalBackend) -> None:
     assert fleet.job().reason == f"all ranks ended well after step {steps - 1}", fleet.logs()
     assert sorted(fleet.losses()) == list(range(steps))
     ledger = fleet.ledger(JOB)
@@ -71,25 +83,32 @@ def _judge(fleet: RealFleet, steps: int) -> None:
     replayed = fleet.replay()
     assert replayed.returncode == 0, replayed.stdout
     assert " 0 decided differently" in replayed.stdout
-    for generation, orders in _plans(fleet).items():
+    for generation, orders in _plans(journal).items():
         assert all(len(plans) == 1 for plans in orders.values()), (generation, orders)
 
 
-def _plans(fleet: RealFleet) -> dict[int, dict[str, set[str]]]:
+def _plans(journal: JournalBackend) -> dict[int, dict[str, set[str]]]:
     """Return what was ordered of each generation, by node; the term of an order may differ."""
-    store = SqliteJournal(fleet.journal, read_only=True)
     found: dict[int, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for body in store.decisions(0).values():
-        for action in decode_actions(body):
-            if isinstance(action, StartGeneration):
-                found[action.generation][action.node].add(repr(action))
-    store.close()
+    with closing(journal.open_reader()) as store:
+        for body in store.decisions(0).values():
+            for action in decode_actions(body):
+                if isinstance(action, StartGeneration):
+                    found[action.generation][action.node].add(repr(action))
     return found
 
 
 @pytest.mark.timeout(420)
 def test_three_kills_of_the_controller_change_nothing_for_the_job() -> None:
     storm(seed=3, kills=3, steps=STEPS)
+
+
+@pytest.mark.timeout(420)
+def test_three_kills_over_a_database_change_nothing_for_the_job_either() -> None:
+    with postgres_server() as server:
+        name = server.new_database()
+        backend = postgres_backend(server, name)
+        storm(4, kills=3, steps=STEPS, journal_url=server.url(name), journal=lambda _: backend)
 
 
 @pytest.mark.long

@@ -13,8 +13,10 @@ from everstep_controller.assembly.journal_backends import journal_at
 from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.core.events import each_event
 from everstep_controller.core.model.state import State
+from everstep_controller.journal.copy import refuse_unfinished
 from everstep_controller.journal.group_commit import GroupCommit
 from everstep_controller.journal.port import JournalBackend, JournalReader
+from everstep_controller.journal.reading import JournalReads
 from everstep_controller.judging.judge import Judge
 from everstep_controller.records.intake import origins_of
 from everstep_controller.runtime.cluster_file import Cluster, ClusterFile, ClusterKeeper, cluster_of
@@ -42,6 +44,8 @@ class Options:
     # Of the machine's boot, and its clock; "": what the kernel says.
     boot_id: str = ""
     boot_ns: Callable[[], int] = boot_ns
+    # The journal's place, whose lock the caller has; None: what the configuration names.
+    backend: JournalBackend | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +54,8 @@ class Foundation:
 
     # A connection that only reads, of this thread.
     history: JournalReader
+    # What asks the journal while the loop runs.
+    reads: JournalReads
     journal: GroupCommit
     # What transfer keys are derived from.
     secret: bytes
@@ -71,7 +77,7 @@ class Foundation:
 
 def open_foundation(config: ControllerConfig, options: Options) -> Foundation:
     """Open the journal and fold it. Raises what its backend does, UnreadableError, ConfigError."""
-    backend = journal_at(config.journal)
+    backend = options.backend or journal_at(config.journal, config.journal_password_file)
     history, secret = _open(backend)
     fold = Fold(options.core_factory, history)
     recorded = history.last_decision()
@@ -84,6 +90,7 @@ def open_foundation(config: ControllerConfig, options: Options) -> Foundation:
     runtime = Runtime(fold, timeline.clock)
     return Foundation(
         history=history,
+        reads=JournalReads(history.another_reader),
         journal=GroupCommit(backend.open_writer, runtime),
         secret=secret,
         fold=fold,
@@ -104,6 +111,7 @@ def _open(backend: JournalBackend) -> tuple[JournalReader, bytes]:
     backend.verify()
     with closing(backend.open_writer()) as store:
         store.verify()
+        refuse_unfinished(store)
         secret = store.fact(_SECRET)
         if secret is None:
             secret = secrets.token_bytes(32)

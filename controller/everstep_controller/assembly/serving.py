@@ -47,6 +47,7 @@ def assemble_serving(
         sessions=fleet.sessions,
         kernel=fleet.kernel,
         history=base.history,
+        reads=base.reads,
         vault=acting.targets.vault,
         questions=fleet.questions,
         inspector=watches.inspector,

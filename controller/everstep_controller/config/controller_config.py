@@ -1,5 +1,6 @@
 """Controller configuration: the keys that an operator sets, with the reason for every default."""
 
+import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -7,12 +8,15 @@ from pathlib import Path
 
 from everstep_common.addresses import split_address
 from everstep_common.config import setting
+from everstep_common.credential_file import CredentialFile
+from everstep_common.extras import install_line
 from everstep_common.setting import not_negative, positive
 from everstep_controller.config.group_config import group_problems
 from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.enrolment.settings import EnrolmentSettings
+from everstep_controller.journal.address import is_url
 from everstep_controller.webhooks.config import WebhookConfig, name_problem
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
@@ -57,12 +61,25 @@ class ControllerConfig:
         help="Where Prometheus finds /metrics; encrypted as [tls] says, except on loopback. "
         "Empty for none. Port 0 picks a free one.",
     )
-    journal: Path = setting(
-        factory=default_journal,
+    journal: str = setting(
+        factory=lambda: str(default_journal()),
         shown="/var/lib/everstep-controller/journal.sqlite where that may be written, else "
         "$XDG_STATE_HOME/everstep-controller/journal.sqlite",
-        help="The journal, an SQLite file on a local disk; its folder is created. Everything the "
+        help="The journal, an SQLite file on a local disk, whose folder is created, or a database "
+        "of PostgreSQL: postgresql://USER@HOST/DATABASE; docs/postgresql.md. Everything the "
         "controller knows is in it.",
+    )
+    journal_password_file: CredentialFile | None = setting(
+        None,
+        help="The file with the password of the database's user, where it has one; it is read for "
+        "each connection.",
+    )
+    state_folder: Path = setting(
+        factory=Path,
+        shown="the journal's folder; where the journal is in PostgreSQL, that of the default "
+        "journal",
+        help="Where that lies which is not in the journal: how far webhooks have come, and what "
+        "verdicts on hangs were made of.",
     )
     cluster_file: Path = setting(
         factory=Path,
@@ -136,20 +153,26 @@ class ControllerConfig:
         """Return the cluster file, beside the configuration file where it is not set."""
         if self.cluster_file != Path():
             return self.cluster_file
-        return (config or self.journal).with_suffix(".cluster")
+        return (config or self._beside_journal).with_suffix(".cluster")
 
     def webhook_cursor(self, name: str) -> Path:
         """Return the file that says how far a webhook has come: beside the journal."""
-        return self.journal.with_suffix(".webhooks") / f"{name}.json"
+        return self._beside_journal.with_suffix(".webhooks") / f"{name}.json"
 
     @property
     def hang_evidence(self) -> Path:
         """Return the folder for what verdicts on hangs were made of: beside the journal."""
-        return self.journal.with_suffix(".hangs")
+        return self._beside_journal.with_suffix(".hangs")
+
+    @property
+    def _beside_journal(self) -> Path:
+        journal = default_journal() if is_url(self.journal) else Path(self.journal)
+        return journal if self.state_folder == Path() else self.state_folder / journal.name
 
     def problems(self) -> list[str]:
         """Say what is wrong with the values."""
         found = [problem for problem in [address_problem("listen", self.listen)] if problem]
+        found += _journal_problems(self.journal, has_password_file=bool(self.journal_password_file))
         if self.metrics:
             found += _address_problems("metrics", self.metrics)
         addresses = {"listen": self.listen, "metrics": self.metrics}
@@ -168,6 +191,25 @@ class ControllerConfig:
         if self.log_style not in ("auto", "text", "json"):
             found.append(f"log_style: expected auto, text or json, got {self.log_style!r}")
         return found
+
+
+def _journal_problems(journal: str, *, has_password_file: bool) -> Iterator[str]:
+    if not is_url(journal):
+        if "://" in journal:
+            yield (
+                f"journal: expected the path of a file or postgresql://USER@HOST/DATABASE, got "
+                f"{journal.partition('://')[0]}://"
+            )
+        if has_password_file:
+            yield "journal_password_file: the journal is a file, which has none"
+    elif importlib.util.find_spec("psycopg") is None:
+        yield f"journal: needs a client of PostgreSQL: {install_line('postgres')}"
+    else:
+        # Its libraries take 0.1 s to import, which no other start need wait for.
+        from everstep_controller.journal.postgres.connection import url_problem
+
+        if problem := url_problem(journal, has_password_file=has_password_file):
+            yield f"journal: {problem}"
 
 
 def _webhook_problems(webhooks: Mapping[str, WebhookConfig]) -> Iterator[str]:

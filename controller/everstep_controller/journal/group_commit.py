@@ -1,4 +1,9 @@
-"""Group commit: one thread that commits together all events that came since the last commit."""
+"""Group commit: one thread that commits together all events that came since the last commit.
+
+A commit that is refused is told so, and with it all that was handed in behind it. One whose outcome
+is unknown holds up the queue until the journal says which it was; if it was not made, it is made
+again: nobody hears of a refusal then.
+"""
 
 import asyncio
 import logging
@@ -10,7 +15,14 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
-from everstep_controller.journal.port import JournalWriteError, JournalWriter, Mark, StoredEvent
+from everstep_controller.journal.port import (
+    JournalLostError,
+    JournalUnknownError,
+    JournalWriteError,
+    JournalWriter,
+    Mark,
+    StoredEvent,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +64,7 @@ class JournalUser(Protocol):
         ...
 
     def not_journaled(self, entries: Sequence[JournalEntry], error: JournalFull) -> None:
-        """Take entries that are not in the journal and never will be."""
+        """Take entries that are not in the journal; none where new ones are refused for now."""
         ...
 
     def journal_writable(self) -> None:
@@ -70,11 +82,27 @@ Write = Callable[[JournalWriter], None]
 
 
 @dataclass(slots=True)
+class _Unsettled:
+    """A transaction of which nobody knows whether it is durable."""
+
+    why: str
+    entries: list[JournalEntry] = field(default_factory=list)
+    # Of what is owed, so many operations were in it.
+    writes: int = 0
+    # It was asked for once, in vain; from then on new entries are refused.
+    is_told: bool = False
+
+
+@dataclass(slots=True)
 class _Batch:
     entries: list[JournalEntry] = field(default_factory=list)
     writes: list[Write] = field(default_factory=list)
     calls: "list[_Call[object]]" = field(default_factory=list)
     stop: bool = False
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.entries or self.writes or self.calls or self.stop)
 
     def add(self, item: "JournalEntry | Write | _Call[object] | None") -> None:
         if item is None:
@@ -108,6 +136,9 @@ class GroupCommit:
         self._valid_epoch = 0
         self._owed: deque[Write] = deque()
         self._next_seq = 0
+        self._unsettled: _Unsettled | None = None
+        # Entries that came behind a transaction that is not settled, or that was not made.
+        self._held: list[JournalEntry] = []
 
     def start(self, last_seq: int) -> None:
         """Begin to take entries; the next one gets the number after ``last_seq``."""
@@ -148,6 +179,8 @@ class GroupCommit:
     def _run(self) -> None:
         try:
             self._serve()
+        except JournalLostError as error:
+            self._post(self._end, error)
         except Exception as error:  # Whoever watches this ends the process: nobody else would.
             logger.exception("the journal's thread died")
             self._post(self._end, error)
@@ -156,33 +189,70 @@ class GroupCommit:
         store = self._open_store()
         try:
             while True:
-                batch = self._take()
+                batch = self._take(store.beat_s)
                 self._owed.extend(batch.writes)
-                self._commit(store, batch.entries)
+                self._held += batch.entries
+                if self._settle(store):
+                    self._commit(store, is_beat=batch.is_empty)
                 for call in batch.calls:
                     self._answer(store, call)
                 if batch.stop:
-                    return
+                    break
+            # What is unknown even then is told to nobody: its senders ask again.
+            if self._unsettled is not None and self._settle(store):
+                self._commit(store)
         finally:
             store.close()
 
-    def _take(self) -> _Batch:
-        """Wait for work; while the disk is full, no longer than until the next probe."""
+    def _take(self, beat_s: float | None) -> _Batch:
+        """Wait for work; while nothing can be written, no longer than until the next probe."""
         batch = _Batch()
+        waits_s = _PROBE_S if self._failing else beat_s
+        if self._unsettled is not None:
+            waits_s = _PROBE_S if self._unsettled.is_told else 0.0
         try:
-            batch.add(self._queue.get(timeout=_PROBE_S if self._failing else None))
+            batch.add(self._queue.get(timeout=waits_s))
             while len(batch.entries) + len(batch.writes) < _BATCH and not batch.stop:
                 batch.add(self._queue.get_nowait())
         except Empty:
             pass
         return batch
 
-    def _commit(self, store: JournalWriter, entries: list[JournalEntry]) -> None:
+    def _settle(self, store: JournalWriter) -> bool:
+        """Return whether nothing is unknown; ask the journal where something is."""
+        unsettled = self._unsettled
+        if unsettled is None:
+            return True
+        try:
+            durable = store.settle()
+        except JournalUnknownError as error:
+            self._stand(unsettled, str(error))
+            return False
+        self._unsettled = None
+        if durable:
+            for _ in range(unsettled.writes):
+                self._owed.popleft()
+            self._note_durable(unsettled.entries)
+        else:
+            self._held[:0] = unsettled.entries
+        if unsettled.is_told and not self._failing:
+            self._post(self._recovered, self._valid_epoch)
+        return True
+
+    def _stand(self, unsettled: _Unsettled, why: str) -> None:
+        """Have new entries refused while the queue stands."""
+        if not unsettled.is_told:
+            unsettled.is_told = True
+            error = JournalFull(f"the journal does not say what it has kept: {why}")
+            self._post(self._failed, [], error)
+
+    def _commit(self, store: JournalWriter, *, is_beat: bool = False) -> None:
+        entries, self._held = self._held, []
         refused = [entry for entry in entries if entry.epoch < self._valid_epoch]
         taken = [entry for entry in entries if entry.epoch >= self._valid_epoch]
         if refused:
             self._post(self._user.not_journaled, refused, JournalFull("the journal is full"))
-        if not (taken or self._owed or self._failing):
+        if not (taken or self._owed or self._failing or is_beat):
             return
         try:
             if self._failing:
@@ -191,24 +261,29 @@ class GroupCommit:
         except JournalWriteError as error:
             self._fail(taken, JournalFull(f"the journal cannot be written: {error}"))
             return
+        except JournalUnknownError as error:
+            self._unsettled = _Unsettled(str(error), taken, len(self._owed))
+            return
         self._owed.clear()
         if self._failing:
             self._failing = False
             self._post(self._recovered, self._valid_epoch)
-        for at in range(0, len(taken), _SLICE):
-            self._post(self._hand_over, taken[at : at + _SLICE])
+        self._note_durable(taken)
 
     def _write(self, store: JournalWriter, entries: list[JournalEntry]) -> None:
-        first = self._next_seq
         numbered = [entry for entry in entries if entry.kind]
-        for seq, entry in enumerate(numbered, start=first):
+        for seq, entry in enumerate(numbered, start=self._next_seq):
             entry.seq = seq
         events = [StoredEvent(e.seq, e.now_ns, e.kind, e.body) for e in numbered]
         with store.transaction():
             store.append(events, [mark for entry in entries for mark in entry.marks])
             for operation in self._owed:
                 operation(store)
-        self._next_seq = first + len(numbered)
+
+    def _note_durable(self, entries: list[JournalEntry]) -> None:
+        self._next_seq += sum(1 for entry in entries if entry.kind)
+        for at in range(0, len(entries), _SLICE):
+            self._post(self._hand_over, entries[at : at + _SLICE])
 
     def _fail(self, entries: list[JournalEntry], error: JournalFull) -> None:
         if not self._failing:
@@ -217,11 +292,20 @@ class GroupCommit:
             self._post(self._failed, entries, error)
 
     def _answer(self, store: JournalWriter, call: _Call[object]) -> None:
+        if self._unsettled is not None:
+            why = f"the journal does not say what it has kept: {self._unsettled.why}"
+            self._post(_refuse, call, JournalFull(why))
+            return
         try:
             with store.transaction():
                 result = call.operation(store)
         except JournalWriteError as error:
             self._post(_refuse, call, JournalFull(f"the journal cannot be written: {error}"))
+        except JournalUnknownError as error:
+            # Chores are done again: who waits for one hears at once that it may not be done.
+            self._unsettled = _Unsettled(str(error))
+            why = f"the journal does not say whether it has kept this: {error}"
+            self._post(_refuse, call, JournalFull(why))
         else:
             self._post(_resolve, call, result)
 

@@ -3,6 +3,10 @@
 Events are durable before they are acknowledged, and the state is folded from them. All else that a
 journal keeps is derived (decisions, snapshots, lines, history) or small (marks, facts). Bodies are
 bytes to it: what is in them is ``codec.py``'s business.
+
+A write has three outcomes. It is *durable*; it is *refused* (JournalWriteError), and is not in the
+journal; or its outcome is *unknown* (JournalUnknownError), as when a connection breaks while the
+commit is under way. Then nothing else is written before ``settle`` has found out which it was.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +20,15 @@ DAY_NS = 86_400_000_000_000
 
 
 class JournalWriteError(Exception):
-    """Nothing can be written now; the message is what the store said of it."""
+    """A write is refused and not in the journal; the message is what the store said of it."""
+
+
+class JournalUnknownError(Exception):
+    """Nobody knows yet whether a write is durable; the message is what the store said of it."""
+
+
+class JournalLostError(Exception):
+    """Another controller writes this journal now, or it is not what this one wrote; a sentence."""
 
 
 class DamagedJournalError(Exception):
@@ -150,6 +162,10 @@ class JournalReader(Protocol):
         """Return the events that are left out."""
         ...
 
+    def rejection_errors(self) -> Mapping[int, str]:
+        """Return why they are."""
+        ...
+
     def snapshot(self, through: int | None = None) -> StoredSnapshot | None:
         """Return the newest snapshot, or the newest that is not after an event.
 
@@ -217,12 +233,31 @@ class JournalReader(Protocol):
         """Return a kept value."""
         ...
 
+    def facts(self) -> Mapping[str, bytes]:
+        """Return all kept values by their names."""
+        ...
+
 
 class JournalWriter(JournalReader, Protocol):
     """One connection that writes too; each write is in a transaction."""
 
+    @property
+    def beat_s(self) -> float | None:
+        """Return how often to write, if only an empty transaction; None where nobody waits."""
+        ...
+
     def transaction(self) -> AbstractContextManager[None]:
-        """Make what is written in it durable, or forget all of it. Raises JournalWriteError."""
+        """Make what is written in it durable, or forget all of it.
+
+        Raises JournalWriteError, JournalUnknownError and JournalLostError.
+        """
+        ...
+
+    def settle(self) -> bool:
+        """Return whether the transaction whose outcome was unknown is durable, now and for ever.
+
+        Raises JournalUnknownError while nobody can say, and JournalLostError.
+        """
         ...
 
     def verify(self) -> None:
@@ -287,7 +322,7 @@ class JournalWriter(JournalReader, Protocol):
         ...
 
     def probe(self) -> None:
-        """Write and remove what needs space. Raises JournalWriteError while there is none."""
+        """Write and remove what needs space. Raises what ``transaction`` does."""
         ...
 
 
@@ -312,6 +347,10 @@ class JournalBackend(Protocol):
 
     def errors(self) -> AbstractContextManager[None]:
         """Raise what its store raises within as JournalAccessError or DamagedJournalError."""
+        ...
+
+    def damage_advice(self) -> str:
+        """Return what to do about one that is damaged, before 'everstep-controller recover'."""
         ...
 
     def copy_problem(self, target: Path) -> str:

@@ -91,6 +91,9 @@ _JUDGE_FAILED = Condition(
     clears_when="it judges without an error, or the job has ended at which it failed",
     mode=Mode.ADVISE,
 )
+_RECOVERY_BEGUN = "RecoveryBegun"
+# Reasons of lines of the event list that say since when something is so.
+SINCE_REASONS = frozenset({_JOURNAL_FULL.name, _HALTED.name, _PAUSED.name, _RECOVERY_BEGUN})
 # Of jobs at which a judge fails, so many fit a line.
 _JOBS_NAMED = 3
 CONDITIONS = (
@@ -127,7 +130,7 @@ def open_controller_findings(
     for webhook in trouble.webhook_failures:
         yield OpenFinding(webhook_finding(webhook), webhook.since_ns)
     if state.halted:
-        began = "RecoveryBegun" if state.recovering else _HALTED.name
+        began = _RECOVERY_BEGUN if state.recovering else _HALTED.name
         yield OpenFinding(_halted(state), since(CONTROLLER, began))
     for subject, reason in sorted(state.paused.items()):
         yield OpenFinding(_paused(subject, reason), since(subject, _PAUSED.name))

@@ -15,7 +15,11 @@ from dataclasses import dataclass, field, replace
 
 from everstep_common.credential_file import CredentialError
 from everstep_common.printable import printable
-from everstep_controller.journal.port import Announcement, JournalReader
+from everstep_controller.journal.port import (
+    Announcement,
+    JournalAccessError,
+    JournalReader,
+)
 from everstep_controller.webhooks.cloud_events import (
     CONTENT_TYPE,
     EventWriter,
@@ -136,6 +140,7 @@ class WebhookSender:
         self._notices: list[tuple[str, bytes]] = []
         self._kept: Cursor | None = None
         self._kept_ns = 0
+        self._is_journal_away = False
 
     # --- from the event loop ---------------------------------------------------------------------
 
@@ -175,14 +180,25 @@ class WebhookSender:
     def _run(self) -> None:
         try:
             with closing(self._parts.open_reader()) as reader:
-                queue = self._begin(reader)
-                while not self._mailbox.stopping:
+                queue = self._begin_when_readable(reader)
+                while queue is not None and not self._mailbox.stopping:
                     self._wait(self._step(reader, queue))
-                self._keep_cursor(queue, at_once=True)
+                if queue is not None:
+                    self._keep_cursor(queue, at_once=True)
         except Exception as error:  # Whoever watches the status tells people: nobody else would.
             logger.exception("webhook %s ended", self._name)
             why = f"its thread ended, {error!r:.200}; a restart of the controller begins it anew"
             self._tell(trouble=why, trouble_ns=self._parts.now_ns())
+
+    def _begin_when_readable(self, reader: JournalReader) -> DeliveryQueue | None:
+        """Return the queue; None where it is stopped before the journal can be read."""
+        while not self._mailbox.stopping:
+            try:
+                return self._begin(reader)
+            except JournalAccessError as error:
+                logger.info("webhook %s waits for the journal: %s", self._name, error)
+                self._wait(_POLL_S)
+        return None
 
     def _begin(self, reader: JournalReader) -> DeliveryQueue:
         """Return the queue from where the webhook had come; a new one begins with what comes."""
@@ -233,6 +249,8 @@ class WebhookSender:
         self._publish(queue)
         if found is not None:
             return 0.0
+        if self._is_journal_away:
+            return _POLL_S
         if queue.is_empty and queue.read_through >= self._mailbox.announced:
             return _IDLE_S if self._cursor(queue) == self._kept else _KEEP_NS / _S
         return min(max(queue.wait_ns(now_ns) / _S, 0.001), _POLL_S)
@@ -250,7 +268,13 @@ class WebhookSender:
     def _read(self, reader: JournalReader, queue: DeliveryQueue) -> None:
         while queue.room:
             limit = min(queue.room, _PAGE)
-            lines = reader.announcements_after(queue.read_through, limit)
+            try:
+                lines = reader.announcements_after(queue.read_through, limit)
+            except JournalAccessError as error:
+                logger.info("webhook %s waits for the journal: %s", self._name, error)
+                self._is_journal_away = True
+                return
+            self._is_journal_away = False
             if lines and (gone := lines[0].id - queue.read_through - 1) > 0:
                 why = f"{gone} lines of the event list were deleted before they were sent"
                 self._note_unsent("gap", lines, f"{why}: announcements_retention_days")

@@ -405,14 +405,17 @@ def _controller() -> Iterator[CallSite]:
         *(_N, undamaged),
     )
     yield CallSite(
+        f"{c}journal.postgres.reader",
+        "the %s of %s at %s is left out of the history: its row was changed",
+        *(_N, undamaged),
+    )
+    yield CallSite(
         f"{c}api.admin.history_queries", "a row of the history is left out: %s", _N, undamaged
     )
     yield CallSite(
         _C,
-        "the journal %s is damaged, bits changed on its disk: %s; nothing of it was loaded or "
-        "changed. Put a backup in its place, or move it and its -wal away if there is none; then "
-        "run 'everstep-controller recover', which rebuilds from the agents what the backup does "
-        "not have, and look after the disk",
+        "the journal %s is damaged: %s; nothing of it was loaded or changed. %s; then run "
+        "'everstep-controller recover', which rebuilds from the agents what that does not have",
         *(_N, undamaged),
     )
     yield CallSite(

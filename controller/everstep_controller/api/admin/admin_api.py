@@ -22,12 +22,12 @@ from everstep_proto.generated import admin_pb2
 
 
 class AdminApi:
-    """Calls of the admin service; what they raise is in errors.py, besides JournalFull."""
+    """Calls of the admin service; what they raise is in errors.py, and of the journal."""
 
     def __init__(self, sources: AdminSources) -> None:
         runtime = sources.runtime
         self._now_ns = runtime.now_ns
-        self._log = EventLog(runtime, sources.history)
+        self._log = EventLog(runtime, sources.history, sources.reads)
         self.snapshots = SnapshotOperations(runtime, sources.vault)
         self.drivers = DriverQueries(runtime, sources.readings, sources.failed_calls)
         self.policies = PolicyQueries(runtime)
@@ -48,7 +48,7 @@ class AdminApi:
         """Yield old lines of the event list, then new ones. Raises FollowerTooSlowError."""
         subject = request.subject
         if subject and subject not in (CONTROLLER, FLEET):
-            self.queries.why(subject)  # raises for a name that nobody has
+            self.queries.subject(subject)  # raises for a name that nobody has
         choice = LineChoice(subject, request.limit, self._since_ns(request))
         async with aclosing(self._log.follow(choice, endlessly=request.follow)) as lines:
             async for line in lines:

@@ -18,6 +18,7 @@ from everstep_controller.api.admin.errors import (
 )
 from everstep_controller.api.admin.event_log import FollowerTooSlowError
 from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.journal.port import JournalAccessError
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 
 Servicer = TypeVar("Servicer")
@@ -36,6 +37,7 @@ _CODES: Mapping[type[Exception], grpc.StatusCode] = MappingProxyType(
         OrderRefusedError: grpc.StatusCode.FAILED_PRECONDITION,
         NotTheOwnerError: grpc.StatusCode.PERMISSION_DENIED,
         JournalFull: grpc.StatusCode.UNAVAILABLE,
+        JournalAccessError: grpc.StatusCode.UNAVAILABLE,
         FollowerTooSlowError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     }
 )

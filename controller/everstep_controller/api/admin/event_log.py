@@ -5,7 +5,10 @@ from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 
+from everstep_controller.core.model.state import CONTROLLER
 from everstep_controller.journal.port import Announcement, JournalReader
+from everstep_controller.journal.reading import JournalReads
+from everstep_controller.runtime.controller_findings import SINCE_REASONS
 from everstep_controller.runtime.runtime import Runtime
 
 _LINES_DEFAULT = 100
@@ -41,39 +44,44 @@ class FollowerTooSlowError(Exception):
 class EventLog:
     """Event list of the journal, with the lines that are still on their way there."""
 
-    def __init__(self, runtime: Runtime, history: JournalReader) -> None:
+    def __init__(self, runtime: Runtime, history: JournalReader, reads: JournalReads) -> None:
         self._runtime = runtime
-        self._history = history
+        self._reads = reads
         self._recent: deque[Announcement] = deque(maxlen=_RECENT)
         self._followers: set[asyncio.Queue[Announcement]] = set()
+        # By subject and reason, when there was a line of it last.
+        self._last_ns: dict[tuple[str, str], int] = {}
+        for subject in (CONTROLLER, *runtime.state.paused):
+            for line in history.announcements(subject, _LINES_DEFAULT):
+                self._note(line)
         runtime.on_announcement(self._add)
 
-    def lines(self, choice: LineChoice) -> list[Announcement]:
-        """Return the newest lines that are chosen, oldest first."""
+    async def lines(self, choice: LineChoice) -> list[Announcement]:
+        """Return the newest lines that are chosen, oldest first. Raises JournalAccessError."""
         subject, limit = choice.subject, choice.lines_max
-        stored = self._history.announcements(subject, limit, choice.since_ns)
+        stored = await self._reads.ask(
+            lambda reader: reader.announcements(subject, limit, choice.since_ns)
+        )
         lines = {line.id: line for line in stored}
         lines |= {line.id: line for line in self._recent if choice.takes(line)}
         return [line for _, line in sorted(lines.items())][-limit:]
 
     def last_ns(self, subject: str, reason: str) -> int:
-        """Return when there was a line of this reason last; unknown is now."""
-        found = (
-            line.at_ns
-            for line in reversed(self.lines(LineChoice(subject)))
-            if line.reason == reason
-        )
-        return next(found, self._runtime.now_ns())
+        """Return when there was a line of one of SINCE_REASONS last; unknown is now."""
+        return self._last_ns.get((subject, reason), self._runtime.now_ns())
 
     async def follow(
         self, choice: LineChoice, *, endlessly: bool
     ) -> AsyncGenerator[Announcement, None]:
-        """Yield old lines, and then new ones as they come. Raises FollowerTooSlowError."""
+        """Yield old lines, and then new ones as they come.
+
+        Raises FollowerTooSlowError, JournalAccessError.
+        """
         queue: asyncio.Queue[Announcement] = asyncio.Queue(_FOLLOWER_LAG)
         self._followers.add(queue)
         last = 0
         try:
-            for line in self.lines(choice):
+            for line in await self.lines(choice):
                 last = line.id
                 yield line
             while endlessly:
@@ -85,7 +93,12 @@ class EventLog:
         finally:
             self._followers.discard(queue)
 
+    def _note(self, line: Announcement) -> None:
+        if line.reason in SINCE_REASONS:
+            self._last_ns[line.subject, line.reason] = line.at_ns
+
     def _add(self, line: Announcement) -> None:
+        self._note(line)
         self._recent.append(line)
         for queue in list(self._followers):
             if queue.full():

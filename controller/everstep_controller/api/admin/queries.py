@@ -43,6 +43,7 @@ from everstep_controller.core.planned.swaps import slow_sentences, swap_plan
 from everstep_controller.drivers.worker import SchedulerReading
 from everstep_controller.inspection.inspector import Inspector
 from everstep_controller.journal.port import JournalReader
+from everstep_controller.journal.reading import JournalReads
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.slow.collective_arrival.collective_finding import SeenLook
@@ -64,6 +65,7 @@ class AdminSources:
     sessions: Sessions
     kernel: NewestKernelMessages
     history: JournalReader
+    reads: JournalReads
     vault: SnapshotSource
     questions: NodeQuestions
     inspector: Inspector
@@ -168,12 +170,18 @@ class Queries:
         ]
         return admin_pb2.ListIncidentsReply(incidents=listed[:_INCIDENTS_MAX])
 
-    def why(self, name: str) -> admin_pb2.WhyReply:
-        """Return why a node or job is in its state."""
+    def subject(self, name: str) -> NodeRecord | JobRecord:
+        """Return a node or job."""
         state = self._runtime.state
         subject = state.nodes.get(name) or state.job(name)
         if subject is None:
             raise UnknownNameError(f"no node or job named {name!r}")
+        return subject
+
+    async def why(self, name: str) -> admin_pb2.WhyReply:
+        """Return why a node or job is in its state. Raises JournalAccessError, too."""
+        lines = await self._log.lines(LineChoice(self.subject(name).name, _DECISIONS))
+        state, subject = self._runtime.state, self.subject(name)
         kind = "node" if isinstance(subject, NodeRecord) else "job"
         paused = state.paused.get(subject.name) or state.paused.get(FLEET, "")
         told = explain(subject, paused, self._more(subject))
@@ -183,10 +191,7 @@ class Queries:
             kind=kind,
             state=subject.state.value,
             answer=told,
-            decisions=[
-                answer(admin_pb2.Event, line)
-                for line in self._log.lines(LineChoice(subject.name, _DECISIONS))
-            ],
+            decisions=[answer(admin_pb2.Event, line) for line in lines],
             incident=messages.newest_incident(state, subject, self._runtime.now_ns()),
             hang=messages.hang_line(subject) if isinstance(subject, JobRecord) else None,
         )

@@ -49,7 +49,7 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     @question
     async def Why(self, request: admin_pb2.WhyRequest) -> admin_pb2.WhyReply:
         """See admin.proto."""
-        return self._queries.why(request.name)
+        return await self._queries.why(request.name)
 
     async def WatchEvents(
         self, request: admin_pb2.WatchEventsRequest, context: Context

@@ -9,18 +9,28 @@ from pwd import getpwuid
 
 def copy_problem(journal: Path, target: Path) -> str:
     """Return why a journal may not be copied to a file, and what to do; empty where it may."""
-    return _source_problem(journal) or _target_problem(target)
+    return _source_problem(journal) or target_problem(target)
+
+
+def new_file(target: Path) -> None:
+    """Make a file for a copy, in the place of one that was left over. Raises OSError."""
+    target.unlink(missing_ok=True)
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
+
+def end_log(target: Path) -> None:
+    """Have a copy be one file, without a log beside it: it is to be carried about."""
+    with closing(sqlite3.connect(target)) as copy:
+        copy.execute("PRAGMA journal_mode = DELETE")
 
 
 def copy_file(journal: Path, to: Path) -> None:
     """Copy the database, also while it is written. Raises OSError, sqlite3.Error."""
-    to.unlink(missing_ok=True)
-    os.close(os.open(to, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    new_file(to)
     source = f"{journal.absolute().as_uri()}?mode=ro"
     with closing(sqlite3.connect(source, uri=True)) as told, closing(sqlite3.connect(to)) as copy:
         told.backup(copy)
-        # One file, without a log beside it: it is to be carried about.
-        copy.execute("PRAGMA journal_mode = DELETE")
+    end_log(to)
 
 
 def _source_problem(journal: Path) -> str:
@@ -38,7 +48,7 @@ def _source_problem(journal: Path) -> str:
     )
 
 
-def _target_problem(target: Path) -> str:
+def target_problem(target: Path) -> str:
     """Return why beside a name SQLite would find the log of another file, and mix that in."""
     beside = [target.with_name(f"{target.name}-{end}") for end in ("wal", "shm", "journal")]
     left = [str(path) for path in beside if path.exists()]

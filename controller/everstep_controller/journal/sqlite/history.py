@@ -4,8 +4,8 @@ import logging
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from everstep_controller.journal.checksums import checksum
 from everstep_controller.journal.port import DAY_NS, HistoryKind, HistoryRange, HistoryRow
-from everstep_controller.journal.sqlite.checksums import checksum
 from everstep_controller.journal.sqlite.store import JournalStore
 
 logger = logging.getLogger(__name__)

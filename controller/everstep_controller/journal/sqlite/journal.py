@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from everstep_controller.journal.copy import copy_journal
 from everstep_controller.journal.port import (
     DamagedJournalError,
     HistoryKind,
@@ -16,6 +17,8 @@ from everstep_controller.journal.port import (
     HistoryRow,
     JournalAccessError,
     JournalLockedError,
+    JournalReader,
+    JournalUnknownError,
     JournalWriteError,
 )
 from everstep_controller.journal.sqlite import compaction, copying, history
@@ -36,16 +39,36 @@ class SqliteJournal(JournalStore):
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """See JournalWriter."""
+        is_commit = False
         try:
             self.begin()
             yield
+            is_commit = True
             self.commit()
         except sqlite3.Error as error:
             self.rollback()
+            if is_commit and _may_be_on_disk(error):
+                raise JournalUnknownError(str(error)) from error
             raise JournalWriteError(str(error)) from error
         except BaseException:
             self.rollback()
             raise
+
+    @property
+    def beat_s(self) -> None:
+        """See JournalWriter: a lock says who has the file."""
+        return
+
+    def settle(self) -> bool:
+        """See JournalWriter: what a disk has kept of a failed commit counts until the next one.
+
+        That one is written over it, and whoever opens the file then finds nothing of it.
+        """
+        try:
+            self.probe()
+        except JournalWriteError as error:
+            raise JournalUnknownError(str(error)) from error
+        return False
 
     def prune_snapshots(self, events_before_ns: int) -> int:
         """See JournalWriter."""
@@ -89,6 +112,11 @@ class SqliteJournal(JournalStore):
             self.set_fact("probe", bytes(_PROBE_BYTES))
         with self.transaction():
             self.execute("DELETE FROM fact WHERE name = 'probe'")
+
+
+def _may_be_on_disk(error: sqlite3.Error) -> bool:
+    """Return whether a commit failed at the disk, which may have kept it for the next start."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR
 
 
 class JournalLock:
@@ -158,6 +186,13 @@ class SqliteBackend:
         except sqlite3.DatabaseError as error:
             raise DamagedJournalError(str(error)) from error
 
+    def damage_advice(self) -> str:
+        """See JournalBackend."""
+        return (
+            "bits changed on its disk, which has to be looked after. Put a backup in its place, or "
+            "move it and its -wal away if there is none"
+        )
+
     def copy_problem(self, target: Path) -> str:
         """See JournalBackend."""
         return copying.copy_problem(self.path, target)
@@ -165,10 +200,24 @@ class SqliteBackend:
     def copy_to(self, target: Path) -> int:
         """See JournalBackend."""
         copying.copy_file(self.path, target)
-        with closing(SqliteJournal(target, read_only=True)) as copy:
-            copy.verify(whole=True)
-            return copy.last()[0]
+        return verified_last(target)
 
     def open_reader(self) -> SqliteJournal:
         """See JournalBackend. Raises sqlite3.Error, DamagedJournalError."""
         return SqliteJournal(self.path, read_only=True)
+
+
+def copy_into_file(source: JournalReader, target: Path) -> int:
+    """Copy a journal of any kind to a file, and read that; return the newest event of it."""
+    copying.new_file(target)
+    with closing(SqliteJournal(target)) as copy:
+        copy_journal(source, copy)
+    copying.end_log(target)
+    return verified_last(target)
+
+
+def verified_last(target: Path) -> int:
+    """Read all of a copy and return the newest event of it. Raises DamagedJournalError."""
+    with closing(SqliteJournal(target, read_only=True)) as copy:
+        copy.verify(whole=True)
+        return copy.last()[0]

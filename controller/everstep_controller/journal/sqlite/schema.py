@@ -3,8 +3,8 @@
 import sqlite3
 from collections.abc import Mapping
 
+from everstep_controller.journal.checksums import checksum
 from everstep_controller.journal.port import DamagedJournalError, JournalRefusedError
-from everstep_controller.journal.sqlite.checksums import checksum
 
 _V2 = """
 CREATE TABLE event (

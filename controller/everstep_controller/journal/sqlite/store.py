@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from everstep_controller.journal.checksums import Chain, checksum, links, verified
 from everstep_controller.journal.port import (
     Announcement,
     DamagedJournalError,
@@ -16,7 +17,6 @@ from everstep_controller.journal.port import (
     StoredEvent,
     StoredSnapshot,
 )
-from everstep_controller.journal.sqlite.checksums import Chain, checksum, links, verified
 from everstep_controller.journal.sqlite.damage import verify_tables, verify_whole
 from everstep_controller.journal.sqlite.schema import add_functions, migrate, view_as_newest
 
@@ -199,6 +199,10 @@ class JournalStore:
         found = list(self._rows("fact", "name, value", "WHERE name = ?", (name,)))
         return bytes(found[0][1]) if found else None
 
+    def facts(self) -> dict[str, bytes]:
+        """Return all kept values by their names. Raises DamagedJournalError."""
+        return {name: bytes(value) for name, value in self._rows("fact", "name, value")}
+
     def _rows(
         self, table: str, columns: str, where: str = "", values: Sequence[object] = ()
     ) -> Iterator[tuple[Any, ...]]:
@@ -295,6 +299,10 @@ class JournalStore:
             seq: None if places is None else tuple(map(int, places.split()))
             for seq, _, places in self._rows("rejection", "seq, error, alone")
         }
+
+    def rejection_errors(self) -> dict[int, str]:
+        """Return why events are left out."""
+        return {seq: error for seq, error, _ in self._rows("rejection", "seq, error, alone")}
 
     def marks(self) -> dict[str, int]:
         """Return how far each outbox is journaled."""

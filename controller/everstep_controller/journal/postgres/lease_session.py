@@ -1,0 +1,421 @@
+"""Lease session: the connection by which the one writer of a journal writes, and its lease.
+
+The row of the lease is moved on by each statement that writes, in that statement. A writer that is
+no longer the one moves nothing, and writes no row.
+"""
+
+import json
+import logging
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import psycopg
+
+from everstep_controller.journal.checksums import Chain, checksum
+from everstep_controller.journal.lease import (
+    LOOK_S,
+    Holder,
+    LeaseSeen,
+    Look,
+    Observation,
+    Process,
+    observe,
+    refusal,
+)
+from everstep_controller.journal.port import (
+    DamagedJournalError,
+    JournalAccessError,
+    JournalLockedError,
+    JournalLostError,
+    JournalUnknownError,
+    JournalWriteError,
+)
+from everstep_controller.journal.postgres.connection import (
+    DeadlineConnection,
+    Place,
+    note_warnings,
+    sentence,
+)
+from everstep_controller.journal.postgres.pending_writes import PendingWrites
+from everstep_controller.journal.postgres.schema import migrate
+
+logger = logging.getLogger(__name__)
+
+APPLICATION = "everstep-controller"
+# Backends of a holder that is gone end within milliseconds, unless their machine stands still.
+_END_MS = 2000
+_ROW = "journal, term, holder, beat, writes, head, link, base_seq, base_link, checksum"
+_READ = f"select {_ROW} from everstep.lease"
+# With a write of its own, so that who cannot write takes nobody's lease.
+_LOOK = f"""
+with looked as (
+    insert into everstep.observer (id, looks) values (%s, 1)
+    on conflict (id) do update set looks = everstep.observer.looks + 1 returning 1
+) select {_ROW} from everstep.lease, looked
+"""
+# A server that was started just now had an outage before, for its writer as well.
+_IS_NEW = "select clock_timestamp() - pg_postmaster_start_time() < interval '15 s'"
+_TAKE = f"""
+update everstep.lease set term = term + 1, holder = %s, beat = beat + 1
+where journal = %s and term = %s and beat = %s returning {_ROW}
+"""
+_END_BACKENDS = """
+select count(*) filter (where pg_terminate_backend(pid, %s)), count(*) from pg_stat_activity
+where application_name = %s and datname = current_database() and pid <> pg_backend_pid()
+"""
+_FENCE = """
+update everstep.lease set beat = beat + 1, writes = writes + 1,
+    head = %s, link = %s, base_seq = %s, base_link = %s, checksum = %s
+where journal = %s and term = %s and holder = %s and head = %s and beat = %s returning 1
+"""
+# Locks the row, so it waits for a statement that is under way; and one that comes later, whose
+# connection was given up, finds another beat than it expects.
+_SETTLE = f"""
+update everstep.lease set beat = beat + 1 where journal = %s and term = %s and holder = %s
+returning {_ROW}
+"""
+_RELEASE = "update everstep.lease set holder = '', beat = beat + 1 where journal = %s and term = %s"
+# 22: values that no table takes; 23: an event whose number is taken. A mistake of the program.
+_MISTAKES = ("22", "23")
+_READ_ONLY = "25006"
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseRow:
+    """Row of the lease."""
+
+    journal: str
+    term: int
+    holder: str
+    beat: int
+    writes: int
+    chain: Chain
+    is_sound: bool
+
+    @classmethod
+    def of(cls, row: tuple[object, ...]) -> "LeaseRow":
+        """Return it from what was read."""
+        journal, term, holder, beat, writes, head, link, base_seq, base_link, told = row
+        chain = Chain(_int(head), _bytes(link), _int(base_seq), _bytes(base_link))
+        sound = checksum(chain.seq, chain.link, chain.base_seq, chain.base_link) == told
+        numbers = _int(term), str(holder), _int(beat), _int(writes)
+        return cls(str(journal), *numbers, chain, sound)
+
+    def seen(self) -> LeaseSeen:
+        """Return it as an observer judges it."""
+        return LeaseSeen(self.term, holder_of(self.holder), self.beat)
+
+
+@dataclass(slots=True)
+class _Unknown:
+    """What a transaction wrote of which nobody knows whether it is durable."""
+
+    writes: PendingWrites
+    chain: Chain
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Whatever a process knows of itself and its machine, and its clock."""
+
+    process: Process
+    monotonic_ns: Callable[[], int]
+    sleep_s: Callable[[float], None]
+    # Whether a process of this machine lives; None for one of another machine.
+    lives: Callable[[Process], bool | None]
+
+
+class LeaseSession:
+    """Holder of the lease of one journal; used by one thread at a time, which hands it over."""
+
+    def __init__(self, place: Place, around: Surroundings) -> None:
+        self._place = place
+        self._around = around
+        self._id = uuid.uuid4().hex[:16]
+        self._holder = _told(Holder(self._id, around.process))
+        self._connection: DeadlineConnection | None = None
+        self._warnings: list[str] = []
+        self._row: LeaseRow | None = None
+        self._unknown: _Unknown | None = None
+        # By outbox: its node, and how far it is journaled.
+        self.marks: dict[str, tuple[str, int]] = {}
+
+    @property
+    def connection(self) -> DeadlineConnection:
+        """Return the connection, made anew where it is closed. Raises JournalAccessError."""
+        if self._connection is None or self._connection.closed:
+            self._connection = self._place.connect(application_of(self._id))
+            note_warnings(self._connection, self._warnings.append)
+        return self._connection
+
+    @property
+    def chain(self) -> Chain:
+        """Return how far the journal goes."""
+        return self._held.chain
+
+    @property
+    def _held(self) -> LeaseRow:
+        if self._row is None:
+            raise RuntimeError("the journal is written without its lease")
+        return self._row
+
+    # --- taking and giving back ------------------------------------------------------------------
+
+    def take(self) -> None:
+        """Make or migrate the journal and take its lease. JournalLockedError and others."""
+        migrate(self.connection)
+        try:
+            seen = self._wait_until_gone()
+            self._end_backends(seen.seen().holder)
+            values = (self._holder, seen.journal, seen.term, seen.beat)
+            row = self.connection.execute(_TAKE, values).fetchone()
+            self.connection.execute("delete from everstep.observer where id = %s", (self._id,))
+            if row is None:
+                raise JournalLockedError(
+                    "another controller has taken the lease of this journal just now; stop it "
+                    "first, or configure another journal"
+                )
+            self._row = LeaseRow.of(row)
+            self._read_marks()
+        except psycopg.Error as error:
+            raise JournalAccessError(sentence(error)) from error
+        if not self._held.is_sound:
+            raise DamagedJournalError("the row that says where its events end is damaged")
+
+    def _wait_until_gone(self) -> LeaseRow:
+        """Return the lease of a holder that is gone. Raises JournalLockedError where one lives."""
+        row = self._look()
+        first = row.seen()
+        if first.holder is not None and self._around.lives(first.holder.process) is False:
+            logger.info("the journal was written by %s, which has ended", first.holder)
+            return row
+        observation = observe(self._before_first_look(), Look(self._around.monotonic_ns(), first))
+        while not observation.is_gone:
+            self._around.sleep_s(LOOK_S)
+            row = self._look()
+            before, now = observation.last.seen, row.seen()
+            observation = observe(observation, Look(self._around.monotonic_ns(), now))
+            if before is not None and (before.term, before.beat) != (now.term, now.beat):
+                raise JournalLockedError(refusal(observation))
+        return row
+
+    def _before_first_look(self) -> Observation | None:
+        found = self.connection.execute(_IS_NEW).fetchone()
+        outage = Look(self._around.monotonic_ns(), None)
+        return observe(None, outage) if found is None or found[0] else None
+
+    def _look(self) -> LeaseRow:
+        row = self.connection.execute(_LOOK, (self._id,)).fetchone()
+        if row is None:
+            raise JournalAccessError("the row of the lease is gone")
+        return LeaseRow.of(row)
+
+    def _end_backends(self, holder: Holder | None) -> None:
+        """End what a holder that is gone may have left in the database."""
+        if holder is None:
+            return
+        values = (_END_MS, application_of(holder.id))
+        found = self.connection.execute(_END_BACKENDS, values).fetchone()
+        ended, there = (0, 0) if found is None else found
+        logger.info(
+            "%s has not written for too long: its lease is taken, %d of %d connections ended",
+            holder,
+            ended,
+            there,
+        )
+
+    def _read_marks(self) -> None:
+        rows = self.connection.execute("select outbox, node, sequence, checksum from everstep.mark")
+        for outbox, node, sequence, told in rows:
+            if checksum(outbox, node, sequence) != told:
+                raise DamagedJournalError(
+                    f"outbox {outbox!r:.80} of its table 'mark' is not as it was written"
+                )
+            self.marks[outbox] = node, sequence
+
+    def release(self) -> None:
+        """Give the lease back, so that the next controller need not wait, and disconnect."""
+        row, self._row = self._row, None
+        try:
+            if row is not None:
+                self.connection.execute(_RELEASE, (row.journal, row.term))
+        except (psycopg.Error, JournalAccessError) as error:
+            logger.info("the lease is not given back: %s", error)
+        if self._connection is not None:
+            self._connection.close()
+
+    # --- writing ---------------------------------------------------------------------------------
+
+    def write(self, writes: PendingWrites) -> None:
+        """Make all of it durable. JournalWriteError, JournalUnknownError, JournalLostError."""
+        if self._unknown is not None:
+            self._settle_before()
+        held, chain = self._held, self._chain_after(writes)
+        self._warnings.clear()
+        known = (held.journal, held.term, self._holder, held.chain.seq, held.beat)
+        parts = list(writes.parts())
+        named = ", ".join(f"part_{at} as ({text})" for at, (text, _) in enumerate(parts))
+        statement = f"with fence as ({_FENCE}){', ' * bool(parts)}{named} select from fence"
+        values = [*_values(chain), *known, *(value for _, told in parts for value in told)]
+        self._unknown = _Unknown(writes, chain)
+        try:
+            found = self.connection.execute(statement.encode(), values).rowcount
+        except JournalAccessError as error:
+            raise JournalUnknownError(str(error)) from error
+        except psycopg.Error as error:
+            self._raise_failure(error)
+        if self._warnings:
+            # "canceling wait for synchronous replication": here, and perhaps nowhere else.
+            raise JournalUnknownError("; ".join(self._warnings))
+        if not found:
+            self._raise_lost()
+        self._take_over(self._unknown, beats=1)
+
+    def _settle_before(self) -> None:
+        """Find out what a beat has become that nobody else asks for. Raises JournalWriteError."""
+        try:
+            self.settle()
+        except JournalUnknownError as error:
+            raise JournalWriteError(str(error)) from error
+
+    def _chain_after(self, writes: PendingWrites) -> Chain:
+        chain = self._held.chain
+        if writes.base is not None:
+            chain = replace(chain, base_seq=writes.base[0], base_link=writes.base[1])
+        if writes.events:
+            last, link = writes.events[-1]
+            chain = replace(chain, seq=last.seq, link=link)
+        return chain
+
+    def _raise_failure(self, error: psycopg.Error) -> None:
+        """Raise what an error means for what was to be written."""
+        code = error.sqlstate or ""
+        is_certain = code and error.diag.severity_nonlocalized == "ERROR"
+        if not is_certain or self._connection is None or self._connection.closed:
+            raise JournalUnknownError(sentence(error)) from error
+        self._unknown = None
+        if code == _READ_ONLY:
+            # A server that lost its leadership: another one may take writes.
+            self._connection.close()
+        if code[:2] in _MISTAKES:
+            raise error
+        raise JournalWriteError(sentence(error)) from error
+
+    def _raise_lost(self) -> None:
+        """Raise why a statement moved nothing on."""
+        held, now = self._held, self._read_row()
+        mine = (held.journal, held.term, self._holder, held.chain.seq, held.writes)
+        if (now.journal, now.term, now.holder, now.chain.seq, now.writes) == mine:
+            # A question of ours was answered to nobody, and has moved the beat.
+            raise JournalUnknownError("the lease was moved by a connection that was given up")
+        raise JournalLostError(_why_lost(held, now))
+
+    def _read_row(self) -> LeaseRow:
+        try:
+            row = self.connection.execute(_READ).fetchone()
+        except psycopg.Error as error:
+            raise JournalUnknownError(sentence(error)) from error
+        if row is None:
+            raise JournalLostError(
+                "the row that says who writes the journal is gone from the database"
+            )
+        return LeaseRow.of(row)
+
+    def settle(self) -> bool:
+        """See JournalWriter."""
+        held, unknown = self._held, self._unknown
+        if self._connection is not None:
+            self._connection.close()
+        self._warnings.clear()
+        try:
+            told = (held.journal, held.term, self._holder)
+            row = self.connection.execute(_SETTLE, told).fetchone()
+        except (psycopg.Error, JournalAccessError) as error:
+            why = sentence(error) if isinstance(error, psycopg.Error) else str(error)
+            raise JournalUnknownError(why) from error
+        if self._warnings:
+            raise JournalUnknownError("; ".join(self._warnings))
+        if row is None:
+            raise JournalLostError(_why_lost(held, self._read_row()))
+        now = LeaseRow.of(row)
+        self._unknown = None
+        self._row = replace(held, beat=now.beat)
+        if (now.writes, now.chain.seq) == (held.writes, held.chain.seq):
+            return False
+        if unknown and (now.writes, now.chain) == (held.writes + 1, unknown.chain):
+            self._take_over(unknown, beats=0)
+            return True
+        raise JournalLostError(_why_lost(held, now))
+
+    def _take_over(self, written: _Unknown, beats: int) -> None:
+        """Know from now on what is durable."""
+        held = self._held
+        self._unknown = None
+        self._row = replace(
+            held, beat=held.beat + beats, writes=held.writes + 1, chain=written.chain
+        )
+        self.marks |= written.writes.marks
+        for outbox in written.writes.forgotten:
+            self.marks.pop(outbox, None)
+
+
+def application_of(holder_id: str) -> str:
+    """Return the name under which a holder's connections are listed by the database."""
+    return f"{APPLICATION} {holder_id}"
+
+
+def holder_of(told: str) -> Holder | None:
+    """Return who holds a lease, from its row; somebody unknown where a hand has written there."""
+    if not told:
+        return None
+    try:
+        holder_id, host, place, pid, started = json.loads(told)
+        return Holder(str(holder_id), Process(str(host), str(place), int(pid), int(started)))
+    except (ValueError, TypeError):
+        return Holder(told, Process(f"{told!r:.60}", "", 0, 0))
+
+
+def _told(holder: Holder) -> str:
+    process = holder.process
+    return json.dumps([holder.id, process.host, process.place, process.pid, process.started])
+
+
+def _why_lost(held: LeaseRow, now: LeaseRow) -> str:
+    if now.journal != held.journal:
+        return (
+            "the database is another one now, with another journal: journal in controller.toml, "
+            "or the address that it names, leads to another cluster's"
+        )
+    if (now.term, now.writes, now.chain.seq) < (held.term, held.writes, held.chain.seq):
+        return (
+            f"the database goes back to event {now.chain.seq} of term {now.term}, and this "
+            f"controller has written up to event {held.chain.seq} of term {held.term}: it was "
+            "restored from an older copy, or its new leader lacks what the old one had. Start "
+            "'everstep-controller recover', which rebuilds from the agents what it does not have"
+        )
+    if now.term != held.term:
+        return (
+            f"{now.seen().holder or 'somebody'} has taken the journal's lease (term {now.term}; "
+            f"this controller's was {held.term}), and this controller may act no more"
+        )
+    return (
+        f"somebody has changed the row of the journal's lease: it says holder {now.holder!r:.100} "
+        f"and event {now.chain.seq}, and this controller has written up to event {held.chain.seq}; "
+        "nobody but controllers may write there"
+    )
+
+
+def _values(chain: Chain) -> tuple[object, ...]:
+    told = (chain.seq, chain.link, chain.base_seq, chain.base_link)
+    return (*told, checksum(*told))
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise DamagedJournalError(f"the row of its lease has {value!r:.40} for a number")
+    return value
+
+
+def _bytes(value: object) -> bytes:
+    return bytes(value) if isinstance(value, bytes | memoryview) else b""

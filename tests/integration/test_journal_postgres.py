@@ -1,0 +1,586 @@
+"""What only a journal in PostgreSQL can meet: other writers, unknown outcomes, other databases."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from everstep_common.credential_file import CredentialFile
+from everstep_controller.journal.lease import Process
+from everstep_controller.journal.port import (
+    DamagedJournalError,
+    JournalAccessError,
+    JournalLockedError,
+    JournalLostError,
+    JournalRefusedError,
+    JournalUnknownError,
+    JournalWriteError,
+    Mark,
+)
+from everstep_controller.journal.postgres.connection import Place, url_problem
+from everstep_controller.journal.postgres.journal import PostgresBackend, PostgresJournal
+from everstep_controller.journal.postgres.surroundings import lives, surroundings, this_process
+from fakes.postgres_server import PostgresServer, postgres_server
+from fakes.waits import wait_until
+from integration.journals import event, postgres_backend
+
+_SOON_S = 1.0
+_MOVED = "update everstep.lease set "
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server that a test may kill."""
+    with postgres_server() as running:
+        yield running
+
+
+@pytest.fixture
+def database(shared: PostgresServer) -> str:
+    return shared.new_database()
+
+
+@contextmanager
+def writing(backend: PostgresBackend) -> Iterator[PostgresJournal]:
+    with backend.lock(), closing(backend.open_writer()) as store:
+        yield store
+
+
+def append(store: PostgresJournal, *numbers: int) -> None:
+    with store.transaction():
+        store.append([event(seq) for seq in numbers], [Mark("n", "box", max(numbers))])
+
+
+def numbers_in(backend: PostgresBackend) -> list[int]:
+    with closing(backend.open_reader()) as reader:
+        return [one.seq for one in reader.events(0)]
+
+
+def elsewhere(backend: PostgresBackend) -> PostgresBackend:
+    """Return the same journal as a process of another machine sees it."""
+    there = Process("machine-2", "another boot", 4711, 1)
+    around = replace(
+        backend.around, process=there, lives=lambda one: True if one == there else None
+    )
+    return PostgresBackend(backend.place, around)
+
+
+# --- one writer ----------------------------------------------------------------------------------
+
+
+def test_a_holder_that_is_gone_is_succeeded_after_five_seconds_and_writes_nothing_then(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with writing(backend) as old:
+        append(old, 1, 2)
+        # No writer writes, and the thread that keeps the lease rests: it stands still.
+        with writing(elsewhere(backend)) as new:
+            append(new, 3)
+            with pytest.raises(JournalLostError, match="process 4711 on machine-2 has taken"):
+                append_surely(old, 3)
+            append(new, 4)
+    assert numbers_in(backend) == [1, 2, 3, 4]
+
+
+def append_surely(store: PostgresJournal, number: int) -> None:
+    """Append an event, as the journal's thread does: it asks where the outcome is unknown."""
+    try:
+        append(store, number)
+    except JournalUnknownError:
+        if not store.settle():
+            append(store, number)
+
+
+def test_while_the_holder_writes_or_reads_a_long_journal_nobody_else_gets_in(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with (
+        backend.lock(),
+        pytest.raises(JournalLockedError, match=rf"process {os.getpid()} on .*stop it first"),
+        elsewhere(backend).lock(),
+    ):
+        pass
+
+
+def test_a_holder_that_has_ended_on_this_machine_is_succeeded_at_once(
+    shared: PostgresServer, database: str
+) -> None:
+    program = (
+        "import os, sys\n"
+        "from everstep_controller.journal.postgres.connection import Place\n"
+        "from everstep_controller.journal.postgres.journal import PostgresBackend\n"
+        "from everstep_controller.journal.postgres.surroundings import surroundings\n"
+        "with PostgresBackend(Place(sys.argv[1]), surroundings()).lock():\n"
+        "    os._exit(0)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    subprocess.run(
+        [sys.executable, "-c", program, shared.url(database)], check=True, env=environment
+    )
+    backend = postgres_backend(shared, database)
+    slept: list[float] = []
+    with writing(PostgresBackend(backend.place, replace(backend.around, sleep_s=slept.append))):
+        assert slept == []
+
+
+def test_of_two_that_take_the_lease_at_once_one_gets_it(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with backend.lock():
+        pass
+    begun, refused, written = threading.Barrier(4), list[str](), list[int]()
+    over = threading.Event()
+
+    def contend(number: int) -> None:
+        one = elsewhere(backend) if number % 2 else postgres_backend(shared, database)
+        begun.wait()
+        try:
+            with writing(one) as store:
+                append(store, 1)
+                written.append(number)
+                while not over.wait(0.2):
+                    store.probe()
+        except JournalLockedError as error:
+            refused.append(str(error))
+            if len(refused) == 3:
+                over.set()
+
+    threads = [threading.Thread(target=contend, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(written) == 1
+    assert len(refused) == 3
+    assert numbers_in(backend) == [1]
+
+
+def test_a_stopped_controller_that_is_resumed_writes_nothing_and_ends_with_a_sentence(
+    shared: PostgresServer, database: str
+) -> None:
+    program = (
+        "import sys\n"
+        "from integration.journals import event\n"
+        "from everstep_controller.journal.port import JournalLostError\n"
+        "from everstep_controller.journal.postgres.connection import Place\n"
+        "from everstep_controller.journal.postgres.journal import PostgresBackend\n"
+        "from everstep_controller.journal.postgres.surroundings import surroundings\n"
+        "backend = PostgresBackend(Place(sys.argv[1]), surroundings())\n"
+        "with backend.lock():\n"
+        "    store = backend.open_writer()\n"
+        "    seq = 0\n"
+        "    while True:\n"
+        "        seq += 1\n"
+        "        try:\n"
+        "            with store.transaction():\n"
+        "                store.append([event(seq)], [])\n"
+        "        except Exception as error:\n"
+        "            print('lost', type(error).__name__, error, flush=True)\n"
+        "            try:\n"
+        "                store.settle()\n"
+        "            except JournalLostError as lost:\n"
+        "                print('lost', lost, flush=True)\n"
+        "                sys.exit(3)\n"
+        "        print(seq, flush=True)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    old = subprocess.Popen(
+        [sys.executable, "-c", program, shared.url(database)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+    assert old.stdout is not None
+    said = [old.stdout.readline() for _ in range(5)]
+    assert said[-1].strip() == "5"
+    old.send_signal(signal.SIGSTOP)
+    backend = elsewhere(postgres_backend(shared, database))
+    with writing(backend) as new:
+        last = new.last()[0]
+        append(new, last + 1)
+        old.send_signal(signal.SIGCONT)
+        rest = old.communicate(timeout=60)[0]
+        assert old.returncode == 3, rest
+        assert "process 4711 on machine-2 has taken the journal's lease" in rest
+        append(new, last + 2)
+        bodies = [one.body for one in new.events(last)]
+    assert bodies == [event(last + 1).body, event(last + 2).body]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("holder = 'bob', term = term + 1", "'bob'.* has taken the journal's lease"),
+        ("holder = 'bob'", "somebody has changed the row of the journal's lease.*'bob'"),
+        ("head = head + 5", "somebody has changed the row"),
+        ("head = 1", "goes back to event 1 .*everstep-controller recover"),
+        ("journal = 'another'", "another cluster's"),
+    ],
+)
+def test_a_lease_that_a_hand_has_changed_ends_the_controller_with_a_sentence(
+    shared: PostgresServer, database: str, change: str, sentence: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with writing(backend) as store:
+        append(store, 1, 2, 3)
+        shared.execute(_MOVED + change, database=database)
+        with pytest.raises(JournalLostError, match=sentence):
+            append(store, 4)
+    assert shared.execute("select count(*) from everstep.event", database=database) == [(3,)]
+
+
+def test_a_lease_whose_row_is_gone_is_told_while_it_runs_and_at_a_start(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with writing(backend) as store:
+        append(store, 1)
+        shared.execute("delete from everstep.lease", database=database)
+        with pytest.raises(JournalLostError, match="is gone from the database"):
+            append(store, 2)
+    with pytest.raises(JournalRefusedError, match="drop schema everstep cascade"), backend.lock():
+        pass
+
+
+def test_a_beat_that_a_hand_has_moved_is_asked_for_and_gone_on_from(
+    shared: PostgresServer, database: str
+) -> None:
+    with writing(postgres_backend(shared, database)) as store:
+        append(store, 1)
+        shared.execute(_MOVED + "beat = beat + 1", database=database)
+        with pytest.raises(JournalUnknownError):
+            append(store, 2)
+        assert store.settle() is False
+        append(store, 2)
+        assert [one.seq for one in store.events(0)] == [1, 2]
+
+
+def test_a_lease_that_says_another_end_than_the_events_is_damage(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with writing(backend) as store:
+        append(store, 1, 2)
+    shared.execute(_MOVED + "head = 1", database=database)
+    with pytest.raises(DamagedJournalError, match="where its events end"), backend.lock():
+        pass
+
+
+# --- three outcomes ------------------------------------------------------------------------------
+
+
+def test_a_commit_that_waits_for_a_standby_that_is_gone_is_unknown_and_then_durable(
+    server: PostgresServer,
+) -> None:
+    database = server.new_database()
+    backend = postgres_backend(server, database, deadline_s=_SOON_S)
+    with writing(backend) as store:
+        append(store, 1)
+        server.setting("synchronous_standby_names", "gone")
+        with pytest.raises(JournalUnknownError, match="has not answered for 1 s"):
+            append(store, 2)
+        with pytest.raises(JournalUnknownError):
+            store.settle()
+        server.setting("synchronous_standby_names", "")
+        assert wait_until(lambda: settled(store)) == ["durable"]
+        append(store, 3)
+    assert numbers_in(backend) == [1, 2, 3]
+
+
+def settled(store: PostgresJournal) -> list[str]:
+    """Return what became of a write; nothing while nobody knows."""
+    try:
+        return ["durable" if store.settle() else "not made"]
+    except JournalUnknownError:
+        return []
+
+
+def test_a_commit_whose_wait_for_its_standby_was_cancelled_is_unknown_though_it_succeeds(
+    server: PostgresServer,
+) -> None:
+    database = server.new_database()
+    backend = postgres_backend(server, database)
+    with writing(backend) as store:
+        append(store, 1)
+        server.setting("synchronous_standby_names", "gone")
+        waits = "select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'"
+        cancelling = threading.Thread(target=lambda: wait_until(lambda: server.execute(waits)))
+        cancelling.start()
+        with pytest.raises(JournalUnknownError, match="canceling wait for synchronous"):
+            append(store, 2)
+        cancelling.join()
+        server.setting("synchronous_standby_names", "")
+        assert store.settle() is True
+        append(store, 3)
+    assert numbers_in(backend) == [1, 2, 3]
+
+
+def test_a_server_killed_in_mid_commit_has_made_it_or_not_and_says_which(
+    server: PostgresServer,
+) -> None:
+    database = server.new_database()
+    backend = postgres_backend(server, database)
+    with writing(backend) as store:
+        append(store, 1)
+        # It is on the server's disk, and its standby has not said so.
+        server.setting("synchronous_standby_names", "gone")
+        with killed_when(server, "wait_event = 'SyncRep'"), pytest.raises(JournalUnknownError):
+            append(store, 2)
+        server.execute_when_started("alter system set synchronous_standby_names = ''")
+        assert wait_until(lambda: settled(store)) == ["durable"]
+        append(store, 3)
+        # It waits for a lock, and nothing of it is on the disk.
+        with (
+            server.holding("lock table everstep.event", database),
+            killed_when(server, "wait_event_type = 'Lock'"),
+            pytest.raises(JournalUnknownError),
+        ):
+            append(store, 4)
+        server.start()
+        assert wait_until(lambda: settled(store)) == ["not made"]
+        append(store, 4, 5)
+    assert numbers_in(backend) == [1, 2, 3, 4, 5]
+
+
+@contextmanager
+def killed_when(server: PostgresServer, waits: str) -> Iterator[None]:
+    """Kill the server when a connection of a controller waits so."""
+    asked = f"select pid from pg_stat_activity where application_name like 'everstep%' and {waits}"
+
+    def kill() -> None:
+        wait_until(lambda: server.execute(asked))
+        server.kill()
+
+    killing = threading.Thread(target=kill)
+    killing.start()
+    yield
+    killing.join()
+
+
+def test_a_server_that_stands_still_holds_up_a_write_for_the_deadline_and_no_longer(
+    server: PostgresServer,
+) -> None:
+    database = server.new_database()
+    backend = postgres_backend(server, database, deadline_s=_SOON_S)
+    with writing(backend) as store:
+        append(store, 1)
+        with closing(backend.open_reader()) as reader:
+            assert reader.last() == (1, 1)
+            with server.paused():
+                with pytest.raises(JournalUnknownError, match="has not answered for 1 s"):
+                    append(store, 2)
+                with pytest.raises(JournalUnknownError):
+                    store.settle()
+                with pytest.raises(JournalAccessError, match="has not answered for 1 s"):
+                    reader.last()
+            (outcome,) = wait_until(lambda: settled(store))
+            append(store, *([3] if outcome == "durable" else [2, 3]))
+            assert reader.last() == (3, 3)
+    assert numbers_in(backend) == [1, 2, 3]
+
+
+def test_a_statement_that_arrives_after_it_was_given_up_changes_nothing(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database, deadline_s=_SOON_S)
+    with writing(backend) as store:
+        append(store, 1)
+        with (
+            shared.holding("lock table everstep.event", database),
+            pytest.raises((JournalUnknownError, JournalWriteError)),
+        ):
+            append(store, 2)
+        wait_until(lambda: settled(store))
+        append(store, 2)
+        append(store, 3)
+    assert numbers_in(backend) == [1, 2, 3]
+
+
+def test_a_database_that_takes_no_writes_refuses_and_is_gone_on_with_when_it_does(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    only = f"alter database {database} set default_transaction_read_only = "
+    with writing(backend) as store:
+        append(store, 1)
+        shared.execute(f"{only}on")
+        end_connections(shared, database)
+        with pytest.raises(JournalUnknownError):
+            append(store, 2)
+        with pytest.raises(JournalUnknownError, match="read-only"):
+            store.settle()
+        shared.execute(f"{only}off")
+        assert wait_until(lambda: settled(store)) == ["not made"]
+        append(store, 2)
+    shared.execute(f"{only}on")
+    with pytest.raises(JournalAccessError, match="read-only"), backend.lock():
+        pass
+    assert shared.execute("select count(*) from everstep.event", database=database) == [(2,)]
+
+
+def end_connections(server: PostgresServer, database: str) -> None:
+    server.execute(
+        "select pg_terminate_backend(pid, 5000) from pg_stat_activity where datname = %s",
+        (database,),
+    )
+
+
+def test_what_the_server_refuses_is_refused_and_not_in_the_journal(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with writing(backend) as store:
+        append(store, 1)
+        shared.execute(
+            "create function everstep.no_space() returns trigger language plpgsql as "
+            "$$ begin raise exception 'No space left on device' using errcode = '53100'; end $$; "
+            "create trigger no_space before insert on everstep.event "
+            "execute function everstep.no_space()",
+            database=database,
+        )
+        with pytest.raises(JournalWriteError, match=r"No space left on device.*53100"):
+            append(store, 2)
+        store.probe()
+        shared.execute("drop trigger no_space on everstep.event", database=database)
+        append(store, 2)
+    assert numbers_in(backend) == [1, 2]
+
+
+# --- other databases -----------------------------------------------------------------------------
+
+
+def test_a_database_restored_from_yesterday_ends_the_controller_and_says_what_to_type(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with writing(backend) as store:
+        append(store, 1, 2)
+        end_connections(shared, database)
+        backup = shared.new_database(template=database)
+        append_surely(store, 3)
+        put_in_place(shared, backup, database)
+        with pytest.raises(
+            JournalLostError, match=r"goes back to event 2 .*written up to event 3.*recover"
+        ):
+            append_surely(store, 4)
+    assert numbers_in(backend) == [1, 2]
+
+
+def test_another_clusters_database_in_its_place_is_not_written(
+    shared: PostgresServer, database: str
+) -> None:
+    other = shared.new_database()
+    with writing(postgres_backend(shared, other)) as store:
+        append(store, 1)
+    backend = postgres_backend(shared, database)
+    with writing(backend) as store:
+        append(store, 1)
+        put_in_place(shared, other, database)
+        with pytest.raises(JournalLostError, match="another cluster's"):
+            append_surely(store, 2)
+    assert numbers_in(backend) == [1]
+
+
+def put_in_place(server: PostgresServer, backup: str, database: str) -> None:
+    server.execute(f"drop database {database} with (force)")
+    server.execute(f"alter database {backup} rename to {database}")
+
+
+def test_a_schema_that_is_somebody_elses_is_left_alone(
+    shared: PostgresServer, database: str
+) -> None:
+    shared.execute("create schema everstep; create table everstep.x ()", database=database)
+    backend = postgres_backend(shared, database)
+    with pytest.raises(JournalRefusedError, match="without the row"), backend.lock():
+        pass
+
+
+def test_a_user_who_may_not_make_tables_reads_how_the_database_is_made_theirs(
+    shared: PostgresServer, database: str
+) -> None:
+    shared.execute("create role plain login")
+    place = Place(shared.url(database).replace("postgres@", "plain@"))
+    backend = PostgresBackend(place, surroundings())
+    refused = pytest.raises(JournalRefusedError, match="createdb --owner USER DATABASE")
+    with refused, backend.lock():
+        pass
+
+
+def test_a_server_that_is_not_there_is_told_with_its_address(tmp_path: Path) -> None:
+    backend = PostgresBackend(Place("postgresql://x@127.0.0.1:1/nothing"), surroundings())
+    with pytest.raises(JournalAccessError, match=r"127\.0\.0\.1.*port 1"), backend.lock():
+        pass
+
+
+def test_a_password_comes_from_its_file_and_is_in_no_sentence(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    database = server.new_database()
+    server.execute("create role secretive login superuser password 'swordfish'")
+    (server.folder / "data" / "pg_hba.conf").write_text(
+        "host all secretive all scram-sha-256\nhost all all all trust\n"
+    )
+    server.execute("select pg_reload_conf()")
+    file = tmp_path / "password"
+    file.write_text("swordfish\n")
+    file.chmod(0o600)
+    url = server.url(database).replace("postgres@", "secretive@")
+    backend = PostgresBackend(Place(url, CredentialFile(file)), surroundings())
+    with writing(backend) as store:
+        append(store, 1)
+    file.write_text("herring\n")
+    failed = pytest.raises(JournalAccessError, match="password authentication failed")
+    with failed as told, backend.lock():
+        pass
+    assert "herring" not in str(told.value)
+    file.unlink()
+    unread = pytest.raises(JournalAccessError, match=r"journal_password_file: .*cannot be read")
+    with unread, backend.lock():
+        pass
+
+
+@pytest.mark.parametrize(
+    ("url", "sentence"),
+    [
+        ("postgresql://a:swordfish@127.0.0.1/d", "journal_password_file"),
+        ("postgresql://a@127.0.0.1/d?password=swordfish", "journal_password_file"),
+        ("postgresql://a@db.example/d", "sslmode=verify-full"),
+        ("postgresql://a@127.0.0.1,db.example/d", "db.example is another machine"),
+        ("postgresql://a@127.0.0.1", "names no database"),
+        ("postgresql://a@127.0.0.1/d?sslmood=x", 'invalid URI query parameter: "sslmood"'),
+        ("postgresql://a@127.0.0.1/d?passfile=/x", "remove one of them"),
+        ("postgresql://a@db.example/d?sslmode=verify-full", ""),
+        ("postgresql://a@127.0.0.1:5433,[::1]/d?target_session_attrs=any", ""),
+        ("postgresql:///d?host=/run/postgresql", ""),
+    ],
+)
+def test_an_address_is_judged_before_it_is_used(url: str, sentence: str) -> None:
+    problem = url_problem(url, has_password_file=True)
+    assert sentence in problem
+    assert bool(sentence) == bool(problem)
+    assert "swordfish" not in problem
+
+
+def test_who_lives_on_this_machine_is_known_and_elsewhere_it_is_not() -> None:
+    here = this_process()
+    assert lives(here) is True
+    assert lives(replace(here, started=here.started + 1)) is False
+    assert lives(replace(here, pid=2**22 + 1)) is False
+    assert lives(replace(here, place="another boot")) is None
+    assert lives(replace(here, place="")) is None

@@ -1,0 +1,169 @@
+"""The controller as a process whose journal is in a real PostgreSQL, which is killed and paused."""
+
+import asyncio
+import contextlib
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import grpc
+import pytest
+
+from everstep_common.reports import FindingRaised
+from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.events import Reported
+from everstep_controller.journal.codec import decode_event
+from everstep_controller.replay import replay
+from fakes.agent_stream import AgentStream, agent_stream
+from fakes.controllers import controller_command, environment, start_controller
+from fakes.ports import reserved_port
+from fakes.postgres_server import PostgresServer, postgres_server
+from integration.journals import postgres_backend
+
+pytestmark = pytest.mark.timeout(180)
+
+RECORDS = 300
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+def journaled(server: PostgresServer, database: str) -> list[int]:
+    """Return the records of findings that are in the journal, in its order."""
+    with closing(postgres_backend(server, database).open_reader()) as reader:
+        events = [decode_event(stored.kind, stored.body) for stored in reader.events(0)]
+    found = [event for event in events if isinstance(event, Reported)]
+    return [event.origin.sequence for event in found if isinstance(event.report, FindingRaised)]
+
+
+@asynccontextmanager
+async def sending(port: int, first: int) -> AsyncIterator[tuple[AgentStream, int]]:
+    """Send findings from one on without waiting; yield what was acknowledged before."""
+    async with agent_stream(port, "node-1") as agent:
+        welcome = await agent.hello()
+
+        async def send() -> None:
+            for sequence in range(max(first, welcome.acknowledged + 1), RECORDS + 1):
+                await agent.finding(sequence)
+
+        task = asyncio.create_task(send())
+        try:
+            yield agent, welcome.acknowledged
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def send_until(port: int, first: int, goal: int) -> int:
+    async with sending(port, first) as (agent, known):
+        reached = max(known, first - 1)
+        while reached < goal:
+            reached = (await agent.wait_for("ack")).ack.sequence
+        return reached
+
+
+def test_a_kill_of_the_controller_loses_and_repeats_no_record(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    database = server.new_database()
+    url = server.url(database)
+    with reserved_port() as port, contextlib.ExitStack() as ends:
+        running = ends.enter_context(start_controller(tmp_path, port, journal=url))
+        reached = 0
+        for goal in (RECORDS // 4, RECORDS // 2):
+            reached = asyncio.run(send_until(port, reached + 1, goal))
+            running.kill()
+            assert set(range(1, reached + 1)) <= set(journaled(server, database))
+            running = ends.enter_context(start_controller(tmp_path, port, journal=url))
+        asyncio.run(send_until(port, reached + 1, RECORDS))
+        assert running.terminate() == 0
+    assert journaled(server, database) == list(range(1, RECORDS + 1))
+    assert replay(postgres_backend(server, database), Core).differences == ()
+
+
+def test_a_kill_of_the_database_under_a_controller_loses_and_repeats_no_record(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    database = server.new_database()
+    with (
+        reserved_port() as port,
+        start_controller(tmp_path, port, journal=server.url(database)) as running,
+    ):
+        reached = 0
+        for goal in (RECORDS // 4, RECORDS // 2):
+            reached = asyncio.run(resend_until(port, reached + 1, goal))
+            server.kill()
+            server.start()
+        asyncio.run(resend_until(port, reached + 1, RECORDS))
+        assert running.process.poll() is None
+        assert running.terminate() == 0
+    assert journaled(server, database) == list(range(1, RECORDS + 1))
+    assert replay(postgres_backend(server, database), Core).differences == ()
+
+
+async def resend_until(port: int, first: int, goal: int) -> int:
+    """Send on; connect again where new work is refused meanwhile, as agents do."""
+    reached = first - 1
+    while reached < goal:
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            reached = await send_until(port, reached + 1, goal)
+    return reached
+
+
+def test_a_second_controller_waits_for_nobody_who_lives_and_succeeds_one_that_stands_still(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    database = server.new_database()
+    url, other = server.url(database), tmp_path / "other"
+    other.mkdir()
+    with start_controller(tmp_path, journal=url) as first:
+        second = subprocess.run(
+            controller_command("--config", str(tmp_path / "controller.toml")),
+            env=environment(), capture_output=True, text=True, timeout=60, check=False,
+        )  # fmt: skip
+        assert second.returncode == 1
+        assert "writes this journal, and did so within the last" in second.stderr
+        assert "Traceback" not in second.stderr
+        first.process.send_signal(signal.SIGSTOP)
+        with start_controller(other, journal=url) as successor:
+            first.process.send_signal(signal.SIGCONT)
+            assert first.process.stderr is not None
+            said = first.process.stderr.read()
+            assert first.process.wait(60) == 1
+            assert "has taken the journal's lease" in said
+            assert "Traceback" not in said
+            assert successor.terminate() == 0
+    assert replay(postgres_backend(server, database), Core).differences == ()
+
+
+def test_a_controller_whose_database_is_not_there_says_so_in_one_sentence(tmp_path: Path) -> None:
+    config = tmp_path / "controller.toml"
+    config.write_text(
+        f'journal = "postgresql://x@127.0.0.1:1/x"\nmetrics = ""\nlisten = "unix:{tmp_path}/s/c"\n'
+        f'state_folder = "{tmp_path}"\nlog_style = "text"\n'
+    )
+    refused = subprocess.run(
+        controller_command("--config", str(config)),
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert "cannot start with the journal postgresql://x@127.0.0.1:1/x: " in refused.stderr
+    assert "Connection refused" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_password_in_the_configuration_is_refused_and_not_repeated(tmp_path: Path) -> None:
+    config = tmp_path / "controller.toml"
+    config.write_text('journal = "postgresql://x:swordfish@127.0.0.1/x"\n')
+    refused = subprocess.run(
+        controller_command("--config", str(config)),
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 78
+    assert "journal_password_file" in refused.stderr
+    assert "swordfish" not in refused.stderr
