@@ -9,6 +9,7 @@ import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NoReturn
 
 import psycopg
 
@@ -288,7 +289,7 @@ class LeaseSession:
             chain = replace(chain, seq=last.seq, link=link)
         return chain
 
-    def _raise_failure(self, error: psycopg.Error) -> None:
+    def _raise_failure(self, error: psycopg.Error) -> NoReturn:
         """Raise what an error means for what was to be written."""
         code = error.sqlstate or ""
         is_certain = code and error.diag.severity_nonlocalized == "ERROR"
@@ -302,7 +303,7 @@ class LeaseSession:
             raise error
         raise JournalWriteError(sentence(error)) from error
 
-    def _raise_lost(self) -> None:
+    def _raise_lost(self) -> NoReturn:
         """Raise why a statement moved nothing on."""
         held, now = self._held, self._read_row()
         mine = (held.journal, held.term, self._holder, held.chain.seq, held.writes)
