@@ -1,6 +1,7 @@
 """Log sources: every kernel message, judged once, the last boot's, and the logs of daemons."""
 
 import asyncio
+import os
 import stat
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from everstep_agent.detectors.kernel.rules.builtin import (
 from everstep_agent.detectors.kernel.rules.component_limit import ComponentLimit, OpenFinding
 from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules
 from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.probes.kernel.kernel_buffer import BufferLog, may_read
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_file import FileLog, kernel_lines
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, KernelLog, Position
@@ -254,12 +256,28 @@ def pstore_source(
     )
 
 
+_DEVICE = Path("/dev/kmsg")
+
+
 def kernel_log(path: Path, boot_id: str, position: Position, rules: LineRules = RULES) -> KernelLog:
-    """Return the log at ``path``, to be read from a position on."""
+    """Return the log at ``path``, to be read from a position on.
+
+    Where the device itself may not be opened, as in a container, the system call reads its buffer.
+    """
+    if path == _DEVICE and not _opens(path) and may_read():
+        return BufferLog(boot_id, position)
     if path.exists() and stat.S_ISCHR(path.stat().st_mode):
         return DeviceLog(path, boot_id, position)
     prefilter = prefilter_for(rules)
     return FileLog(path, position, lambda texts: kernel_lines(texts, prefilter))
+
+
+def _opens(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 _FOLLOWED_INTERVAL_S = 10.0
