@@ -9,7 +9,7 @@ import ctypes
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from everstep_agent.detectors.kernel import KernelLine
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, Position
@@ -114,23 +114,14 @@ def is_full(lines: Sequence[str], size: int) -> bool:
     return bytes_used >= size * _FULL or len(lines) * _BYTES_PER_RECORD >= size * _FULL
 
 
-@dataclass(frozen=True, slots=True)
-class _Library:
-    call: Callable[[int, ctypes.Array[ctypes.c_char] | None, int], int]
-
-
 def call_syslog(action: int, size: int) -> bytes:
     """Make the call; return what it has read, or its result as text. Raises OSError."""
     buffer = ctypes.create_string_buffer(size) if size else None
-    result = _library().call(action, buffer, size)
+    result = int(ctypes.CDLL(None, use_errno=True).klogctl(action, buffer, size))
     if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"syslog(2): {os.strerror(number)}")
     return str(result).encode() if buffer is None else buffer.raw[:result]
-
-
-def _library() -> _Library:
-    return _Library(ctypes.CDLL(None, use_errno=True).klogctl)
 
 
 def _number(text: bytes) -> int:
