@@ -1,7 +1,7 @@
 """Variables in a configuration: ``${NAME}`` in a text is what the environment has under that name.
 
 For one file that many nodes share, as in a ConfigMap: a pod is told its node's name and address in
-variables. Pure.
+variables.
 """
 
 import re

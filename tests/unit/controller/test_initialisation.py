@@ -10,7 +10,7 @@ from cryptography import x509
 from everstep_common.config import load
 from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.enrolment.own_certificate import hosts_of
-from everstep_controller.initialisation import InitError, initialise, main
+from everstep_controller.initialisation import InitError, People, initialise, main
 from everstep_proto.tls import Role, identity_of, server_context
 
 _T0_S = 1_796_000_000.0
@@ -33,7 +33,7 @@ def config(tmp_path: Path) -> Path:
 def run(
     config: Path, *names: str, operator: str = "admin", now_s: float | None = None
 ) -> list[str]:
-    return list(initialise(config, names, operator, now_s))
+    return list(initialise(config, names, People(operator), now_s))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
