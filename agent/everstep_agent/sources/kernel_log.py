@@ -238,12 +238,16 @@ _INTERVAL_S = 600.0
 
 
 def pstore_source(
-    folders: Sequence[Path], view: NodeView, stamp: StampClock, deadline_s: float
+    folders: Sequence[Path],
+    view: NodeView,
+    stamp: StampClock,
+    deadline_s: float,
+    environ: Mapping[str, str] = os.environ,
 ) -> Source:
     """Return the source that tells of crashes."""
 
     def judge(reading: PstoreReading) -> Sequence[Judgement]:
-        view.blind["pstore"] = reading.denied
+        view.blind["pstore"] = reading.denied or _not_in_the_pod(folders, environ)
         return [judge_pstore(reading, stamp())]
 
     look = threaded("pstore", deadline_s, lambda: read_pstore(folders), judge)
@@ -256,6 +260,13 @@ def pstore_source(
     )
 
 
+def _not_in_the_pod(folders: Sequence[Path], environ: Mapping[str, str]) -> str:
+    """Return that nothing is told of crashes in a pod that has none of these folders mounted."""
+    if "KUBERNETES_SERVICE_HOST" not in environ or any(map(os.path.ismount, folders)):
+        return ""
+    return f"this agent is a pod, and {' or '.join(map(str, folders))} is not mounted into it"
+
+
 _DEVICE = Path("/dev/kmsg")
 
 
@@ -264,7 +275,7 @@ def kernel_log(path: Path, boot_id: str, position: Position, rules: LineRules = 
 
     Where the device itself may not be opened, as in a container, the system call reads its buffer.
     """
-    if path == _DEVICE and not _opens(path) and may_read():
+    if path == _DEVICE and not _opens(path) and (may_read() or not path.exists()):
         return BufferLog(boot_id, position)
     if path.exists() and stat.S_ISCHR(path.stat().st_mode):
         return DeviceLog(path, boot_id, position)

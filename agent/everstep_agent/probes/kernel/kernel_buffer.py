@@ -6,6 +6,7 @@ what follows the last line that is known is new.
 """
 
 import ctypes
+import errno
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -120,7 +121,8 @@ def call_syslog(action: int, size: int) -> bytes:
     result = int(ctypes.CDLL(None, use_errno=True).klogctl(action, buffer, size))
     if result < 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"syslog(2): {os.strerror(number)}")
+        takes = ": reading it takes the capability CAP_SYSLOG" * (number == errno.EPERM)
+        raise OSError(number, f"syslog(2): {os.strerror(number)}{takes}")
     return str(result).encode() if buffer is None else buffer.raw[:result]
 
 
