@@ -94,7 +94,7 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return its exit code: 0 done, 1 not, 78 wrong configuration."""
     given = _parser().parse_args(words)
     try:
-        people = People(given.operator, given.viewer, given.operators)
+        people = People(given.operator, given.viewer or "", given.operators)
         for line in initialise(given.config or _DEFAULT_CONFIG, given.name, people):
             print(line)
     except ConfigError as error:
@@ -417,7 +417,6 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--viewer",
-        default="",
         type=_operator_name,
         metavar="NAME",
         help="also make a certificate that only looks, for Prometheus or people",

@@ -161,3 +161,18 @@ def test_the_command_prints_one_sentence_for_a_mistake(
     config.write_text("listen = [")
     assert main(["--config", str(config)]) == 1
     assert capsys.readouterr().err.startswith(f"everstep-controller init: {config}: not valid TOML")
+
+
+def test_a_viewer_gets_a_certificate_that_only_looks_in_the_folder_that_is_named(
+    config: Path, tmp_path: Path
+) -> None:
+    people = People("ann", "prometheus", tmp_path / "people")
+    lines = list(initialise(config, ["localhost"], people))
+    assert any(line.startswith("viewer: ") for line in lines)
+    found = {
+        path.name: identity_of(x509.load_pem_x509_certificate(path.read_bytes())).role
+        for path in (tmp_path / "people").iterdir()
+        if path.name != "ca.pem"
+    }
+    assert found == {"ann.pem": Role.OPERATOR, "prometheus.pem": Role.VIEWER}
+    assert not (config.parent / "operators").exists()
