@@ -472,7 +472,7 @@ def _enrolment() -> Iterator[CallSite]:
         *(f"{c}kubernetes_pods", "a pod cannot enrol: %s", _N, "no agent of the field is a pod"),
     )
     yield CallSite(
-        *(f"{c}own_certificate", "%s: the own certificate was not renewed: %s", _N),
+        *(f"{c}own_certificate", "%s: the controller's certificate was not renewed: %s", _N),
         "its files are the controller's own",
     )
 
