@@ -28,7 +28,7 @@ CHECKS := check-types check-pyright check-layers check-facts check-pages check-s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dist release test test-thorough test-all test-jitter test-real test-long test-kubernetes field field-hangs check $(CHECKS) house format \
+.PHONY: help install demo dist release images test test-thorough test-all test-jitter test-real test-long test-kubernetes field field-hangs check $(CHECKS) house format \
 	reference proto clean
 
 help: ## List what can be made.
@@ -152,12 +152,16 @@ reference: $(READY) ## Write docs/configuration.md, docs/metrics.md, docs/signal
 	$(BIN)/python docs/generate_lifecycles.py
 	$(BIN)/python tools/claims.py write
 	$(BIN)/python monitoring
+	$(BIN)/python docs/generate_kubernetes.py
 
 dist: $(READY) ## Build the wheel and the source archive into dist/.
 	@$(BIN)/python packages --no-deb
 
 release: $(READY) ## Build a release into dist/: also the packages of Debian 12 and 13 and Ubuntu 24.04, with hashes; a while.
 	@$(BIN)/python packages
+
+images: $(READY) ## Build the images of agent and controller into dist/images/, as OCI archives; two minutes.
+	@$(BIN)/python packages images
 
 proto: $(READY) ## Write the stubs from proto/*.proto.
 	$(BIN)/python -m everstep_proto.regenerate

@@ -1,7 +1,9 @@
 """Packages: builds a release into dist/, the same bytes each time.
 
 The wheel, the source archive, a package of each target, their parts as CycloneDX, and SHA256SUMS.
-``python packages lock`` resolves what they hold anew. It needs dpkg-deb and a package index.
+``python packages images`` builds the images of agent and controller into dist/images/.
+``python packages lock`` resolves what they hold anew. It needs dpkg-deb and a package index, images
+apt as well.
 """
 
 import argparse
@@ -14,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from debian import build
+from debian_root import RootError, write_root_locks
+from images import build_images, native_architecture
 from locks import ROOT, write_locks
 from materials import write_bill, write_sums
 from targets import ARCHITECTURES, PACKAGES, TARGETS
@@ -28,10 +32,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     os.environ.setdefault(_EPOCH, _time_of_source())
     try:
-        if options.what == "lock":
-            write_locks()
-        else:
-            _build(options)
+        _WHAT[options.what](options)
+    except RootError as error:
+        print(error, file=sys.stderr)
+        return 1
     except FileNotFoundError as error:
         print(f"{error.filename} is not there; on Debian: apt install dpkg", file=sys.stderr)
         return 1
@@ -45,8 +49,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python packages", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("what", nargs="?", choices=("build", "lock"), default="build")
-    parser.add_argument("--out", type=Path, default=ROOT / "dist", help="folder (default: dist)")
+    parser.add_argument("what", nargs="?", choices=_WHAT, default="build")
+    parser.add_argument("--out", type=Path, help="folder (default: dist; of images, dist/images)")
     for name, known in (("target", TARGETS), ("arch", ARCHITECTURES), ("package", PACKAGES)):
         parser.add_argument(f"--{name}", nargs="+", choices=known, default=list(known))
     parser.add_argument("--no-deb", action="store_true", help="the wheel and source archive alone")
@@ -60,13 +64,42 @@ def _time_of_source() -> str:
     return told.stdout.strip() or _NO_EPOCH
 
 
-def _build(options: argparse.Namespace) -> None:
-    out = options.out
+def _lock(_: argparse.Namespace) -> None:
+    write_locks()
+    with tempfile.TemporaryDirectory(prefix="everstep-packages-") as work:
+        write_root_locks(Path(work))
+
+
+def _build_images(options: argparse.Namespace) -> None:
+    out = options.out or ROOT / "dist" / "images"
+    _empty(out)
+    with tempfile.TemporaryDirectory(prefix="everstep-images-") as work:
+        folder = Path(work)
+        wheel = _wheel(folder, "--target", "wheel")
+        # Those of another processor are laid out as well as this one's.
+        chosen = options.arch if len(options.arch) == 1 else [native_architecture()]
+        for architecture in chosen:
+            build_images(out, folder, wheel, architecture)
+    write_sums(out)
+    print(f"{out}: docs/images.md tells how registries and nodes get them")
+
+
+def _empty(out: Path) -> None:
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
-    command = [sys.executable, "-m", "hatchling", "build", "--directory", str(out)]
+
+
+def _wheel(out: Path, *words: str) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", *words, "--directory", str(out)]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     (wheel,) = out.glob("*.whl")
+    return wheel
+
+
+def _build(options: argparse.Namespace) -> None:
+    out = options.out or ROOT / "dist"
+    _empty(out)
+    wheel = _wheel(out)
     wanted = [
         (PACKAGES[package], TARGETS[target], architecture)
         for package in options.package
@@ -82,6 +115,8 @@ def _build(options: argparse.Namespace) -> None:
     print(f"{out}: {len(list(out.iterdir()))} files; 'sha256sum --check SHA256SUMS' compares them")
     print(f"To install: pip install '{wheel}[all]', or apt install ./everstep-*.deb")
 
+
+_WHAT = {"build": _build, "images": _build_images, "lock": _lock}
 
 if __name__ == "__main__":
     sys.exit(main())

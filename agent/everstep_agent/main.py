@@ -92,10 +92,12 @@ def _command(word: str) -> Callable[[Sequence[str]], int] | None:
 
 def _serve(config: "AgentConfig") -> None:
     """Run until stopped. Raises ConfigError, DaemonError and FolderInUseError."""
+    from everstep_agent.commands.pod_enrolment import enrolled
     from everstep_agent.concurrency.cycle_collector import collect_young_only
     from everstep_agent.daemon import run
     from everstep_agent.vault.transfer.certificates import TlsCertificates
 
+    config = enrolled(config)
     if config.jobs.bulk_tls:  # with one that no other node takes, it would begin in vain
         TlsCertificates(config.tls, config.node_name)
     collect_young_only()

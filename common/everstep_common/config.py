@@ -11,6 +11,7 @@ import dataclasses
 import difflib
 import json
 import math
+import os
 import types
 import typing
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,7 @@ from dataclasses import MISSING
 from enum import Enum
 from pathlib import Path
 
+from everstep_common.config_variables import with_variables
 from everstep_common.credential_file import CredentialFile
 from everstep_common.setting import Declared, declared, nanoseconds, seconds
 from everstep_common.setting import setting as setting  # where configurations import it from
@@ -102,10 +104,16 @@ def _keys_of(kind: typing.Any) -> dict[str, _Key]:  # noqa: ANN401 - a dataclass
     return keys
 
 
-def load(kind: type[T], path: Path | None, reference: str = _REFERENCE) -> T:
+def load(
+    kind: type[T],
+    path: Path | None,
+    reference: str = _REFERENCE,
+    environ: Mapping[str, str] = os.environ,
+) -> T:
     """Return the configuration in ``path``, or all defaults for None. Raises ConfigError.
 
-    ``reference`` says to a person where all keys are explained.
+    ``reference`` says to a person where all keys are explained; ``environ`` has the variables that
+    are named in it.
     """
     if path is None:
         return _checked(kind, {}, "defaults", reference)
@@ -113,7 +121,11 @@ def load(kind: type[T], path: Path | None, reference: str = _REFERENCE) -> T:
         tables = read_toml(path).tables
     except TomlError as error:
         raise ConfigError([f"{path}: {error}"]) from error
-    return _checked(kind, tables, str(path), reference)
+    unset: list[str] = []
+    told = with_variables(tables, environ, unset)
+    if unset:
+        raise ConfigError([f"{path}: {problem}" for problem in unset])
+    return _checked(kind, told, str(path), reference)
 
 
 @typing.runtime_checkable

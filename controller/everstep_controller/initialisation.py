@@ -95,7 +95,8 @@ def main(words: Sequence[str]) -> int:
     """Run the command; return its exit code: 0 done, 1 not, 78 wrong configuration."""
     given = _parser().parse_args(words)
     try:
-        for line in initialise(given.config or _DEFAULT_CONFIG, given.name, given.operator):
+        people = People(given.operator, given.viewer or "", given.operators)
+        for line in initialise(given.config or _DEFAULT_CONFIG, given.name, people):
             print(line)
     except ConfigError as error:
         for problem in error.problems:
@@ -115,13 +116,30 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
+@dataclass(frozen=True, slots=True)
+class People:
+    """Who gets a certificate besides the controller, and where these are put."""
+
+    operator: str = "admin"
+    # Who only looks, such as Prometheus; "": nobody.
+    viewer: str = ""
+    # None: beside the configuration.
+    folder: Path | None = None
+
+
+_ADMIN = People()
+
+
 def initialise(
-    config_path: Path, names: Sequence[str], operator: str, wall_s: float | None = None
+    config_path: Path,
+    names: Sequence[str],
+    people: People = _ADMIN,
+    wall_s: float | None = None,
 ) -> Iterator[str]:
     """Make what is missing; yield a line for each thing. Raises InitError, ConfigError, OSError."""
     now_s = time.time() if wall_s is None else wall_s
     text = config_path.read_text() if config_path.exists() else ""
-    places = _places(text, config_path)
+    places = _places(text, config_path, people.folder)
     hosts = list(dict.fromkeys(names)) or _own_names()
     configured = _configured(text, places, hosts, config_path)
     owner = _owner(places.folder)
@@ -130,7 +148,9 @@ def initialise(
     authority, line = _authority(places, owner, now_s)
     yield line
     yield from _own_certificate(places, authority, names, hosts, owner, now_s)
-    yield from _operator(places, authority, operator, now_s)
+    yield from _person(places, authority, people.operator, Role.OPERATOR, now_s)
+    if people.viewer:
+        yield from _person(places, authority, people.viewer, Role.VIEWER, now_s)
     if configured != text:
         config_path.parent.mkdir(parents=True, exist_ok=True)
         mode = config_path.stat().st_mode & 0o777 if config_path.exists() else 0o644
@@ -139,7 +159,7 @@ def initialise(
     else:
         yield f"configuration: {config_path} has what is needed"
     load(ControllerConfig, config_path)
-    yield from _what_next(places, hosts_of(_certificate(places.own)), operator, configured)
+    yield from _what_next(places, hosts_of(_certificate(places.own)), people.operator, configured)
 
 
 # --- what is made --------------------------------------------------------------------------------
@@ -231,16 +251,18 @@ def _own_certificate(
     yield f"controller: {places.own}, for {', '.join(hosts)}; it renews itself"
 
 
-def _operator(places: Places, authority: Authority, operator: str, now_s: float) -> Iterator[str]:
-    file = places.operators / f"{operator}.pem"
+def _person(
+    places: Places, authority: Authority, name: str, role: Role, now_s: float
+) -> Iterator[str]:
+    file = places.operators / f"{name}.pem"
     if file.exists() and now_s < validity(file.read_bytes()).ends_s:
-        yield f"operator: {file} is there"
+        yield f"{role.value}: {file} is there"
         return
     places.operators.mkdir(mode=0o700, parents=True, exist_ok=True)
     since_s = int(now_s) - CLOCK_APART_MAX_S
     wanted = Wanted(
-        name=operator,
-        role=Role.OPERATOR,
+        name=name,
+        role=role,
         since_s=since_s,
         ends_s=int(now_s) + _OPERATOR_DAYS * _DAY_S,
     )
@@ -248,7 +270,7 @@ def _operator(places: Places, authority: Authority, operator: str, now_s: float)
     replace_file(file, pem)
     ca = authority.certificate.public_bytes(Encoding.PEM)
     replace_file(places.operators / "ca.pem", ca, 0o644)
-    yield f"operator: {file} for {operator}, until {shown_s(signed.ends_s)}"
+    yield f"{role.value}: {file} for {name}, until {shown_s(signed.ends_s)}"
 
 
 def _configured(text: str, places: Places, hosts: Sequence[str], path: Path) -> str:
@@ -309,7 +331,7 @@ def _what_next(
 # --- what is there -------------------------------------------------------------------------------
 
 
-def _places(text: str, path: Path) -> Places:
+def _places(text: str, path: Path, operators: Path | None) -> Places:
     """Return them by what a configuration says that may not be whole yet. Raises InitError."""
     try:
         told = tomllib.loads(text)
@@ -322,7 +344,7 @@ def _places(text: str, path: Path) -> Places:
         config=path,
         folder=journal.parent / "tls",
         cluster=Path(str(cluster)) if cluster else path.with_suffix(".cluster"),
-        operators=path.parent.absolute() / "operators",
+        operators=operators or path.parent.absolute() / "operators",
     )
 
 
@@ -394,6 +416,19 @@ def _parser() -> argparse.ArgumentParser:
         type=_operator_name,
         metavar="NAME",
         help="whose certificate is made; admin by default",
+    )
+    parser.add_argument(
+        "--viewer",
+        type=_operator_name,
+        metavar="NAME",
+        help="also make a certificate that only looks, for Prometheus or people",
+    )
+    parser.add_argument(
+        "--operators",
+        type=Path,
+        metavar="FOLDER",
+        help="where certificates of people are put; 'operators' beside the configuration by "
+        "default",
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help=f"{_DEFAULT_CONFIG} by default")
     return parser

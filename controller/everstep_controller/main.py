@@ -209,8 +209,8 @@ def _copy(command: str, description: str, arguments: Sequence[str], copying: _Co
 def _print_rbac(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="everstep-controller kubernetes",
-        description="Print what the configured Kubernetes driver needs to be allowed, as YAML for "
-        "'kubectl apply -f -': a service account, its roles, and their bindings.",
+        description="Print what the Kubernetes driver and enrolment need to be allowed, as YAML "
+        "for 'kubectl apply -f -': a service account, its roles, and their bindings.",
     )
     parser.add_argument("what", choices=["rbac"])
     subject = parser.add_mutually_exclusive_group()
@@ -232,7 +232,8 @@ def _print_rbac(arguments: Sequence[str]) -> int:
     config = _configured(_config_path(options.config))
     if config is None:
         return EX_CONFIG
-    print(config.drivers.kubernetes.rbac(options.namespace, options.user), end="")
+    enrolment = config.enrolment.pods
+    print(config.drivers.kubernetes.rbac(options.namespace, options.user, enrolment), end="")
     return 0
 
 

@@ -157,7 +157,7 @@ class Controller:
         await self._pages.stop()
         parts.upkeep.keep_clock()
         parts.fleet.streams.stop()
-        parts.enrolment.close()
+        await parts.enrolment.stop()
         await parts.serving.server.stop(_STOP_S)
         targets.timers.stop()
         parts.fleet.intake.flush_all()

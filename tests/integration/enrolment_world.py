@@ -135,11 +135,13 @@ class World:
 
 
 @asynccontextmanager
-async def world(folder: Path, sign_command: tuple[str, ...] = ()) -> AsyncIterator[World]:
-    """Run a controller that `everstep-controller init` has made."""
+async def world(
+    folder: Path, sign_command: tuple[str, ...] = (), more: str = ""
+) -> AsyncIterator[World]:
+    """Run a controller that `everstep-controller init` has made; ``more`` is its configuration."""
     path = folder / "controller.toml"
-    path.write_text(_CONTROLLER.format(folder=folder))
-    list(initialise(path, ["localhost", "127.0.0.1"], "admin"))
+    path.write_text(_CONTROLLER.format(folder=folder) + more)
+    list(initialise(path, ["localhost", "127.0.0.1"]))
     config = load(ControllerConfig, path)
     if sign_command:
         changed = replace(config.enrolment, ca_key=None, sign_command=sign_command)

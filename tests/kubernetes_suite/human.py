@@ -127,6 +127,53 @@ class Human:
         conditions = self.node(name).get("status", {}).get("conditions") or []
         return next((one for one in conditions if one["type"] == kind), None)
 
+    def make_account(self, namespace: str, name: str) -> None:
+        """Make a service account, in a namespace that is made where it is not there."""
+        self._make_missing("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        self._make_missing(path, {"metadata": {"name": name}})
+
+    def make_pod(self, namespace: str, name: str, node: str, account: str) -> str:
+        """Make a pod of an account that runs on a node; return its uid."""
+        container = {"name": "agent", "image": "agent"}
+        spec = {"nodeName": node, "serviceAccountName": account, "containers": [container]}
+        body = {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+        made = self.call("POST", f"/api/v1/namespaces/{namespace}/pods", body)
+        uid: str = made["metadata"]["uid"]
+        return uid
+
+    def delete_pod(self, namespace: str, name: str) -> None:
+        """Delete a pod at once, as where its kubelet has confirmed its end."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}?gracePeriodSeconds=0"
+        self.call("DELETE", path)
+
+    def token(self, account: str, audience: str, pod: str = "", uid: str = "") -> str:
+        """Return a token of an account (NAMESPACE/NAME), for a pod as a kubelet gets it."""
+        namespace, _, name = account.partition("/")
+        spec: Json = {"audiences": [audience], "expirationSeconds": 3600}
+        if pod:
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token"
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
+        told: str = self.call("POST", path, body)["status"]["token"]
+        return told
+
+    def make_config_map(self, namespace: str, name: str) -> None:
+        """Make an empty ConfigMap where it is not there."""
+        self._make_missing(
+            f"/api/v1/namespaces/{namespace}/configmaps", {"metadata": {"name": name}}
+        )
+
+    def config_map(self, namespace: str, name: str) -> Json:
+        """Return what is in a ConfigMap."""
+        found = self.call("GET", f"/api/v1/namespaces/{namespace}/configmaps/{name}")
+        data: Json = found.get("data") or {}
+        return data
+
+    def _make_missing(self, path: str, body: Json) -> None:
+        answer = self.client.post(path, json=body)
+        assert answer.is_success or answer.status_code == 409, answer.text
+
     def apply(self, manifest: str) -> None:
         """Make the objects of a manifest, those that differ anew."""
         for one in yaml.safe_load_all(manifest):

@@ -9,7 +9,7 @@ from everstep_cli.demo.processes import Child
 from real.user_world import UserWorld, user_world
 
 _NAMESPACES = ("--pid", "--fork", "--mount", "--mount-proc", "--uts", "--ipc", "--cgroup")
-# What examples/kubernetes/job.yaml asks for: the folder of the agent's socket as a hostPath, one
+# What kubernetes/jobs/job.yaml asks for: the folder of the agent's socket as a hostPath, one
 # volume that may be written, nothing else; 64 MiB of /dev/shm as every container gets them.
 _SCRIPT = """\
 set -e

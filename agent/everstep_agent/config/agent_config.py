@@ -297,17 +297,31 @@ class AgentConfig:
                     f"{key}: expected one of {', '.join(known)}, got {getattr(self, key)!r}"
                 )
         wellformed = {key: value for key, value in addresses.items() if key not in malformed}
-        found += self.tls.problems({**wellformed, "jobs.bulk_host": self.jobs.bulk_host})
+        found += self._tls_problems({**wellformed, "jobs.bulk_host": self.jobs.bulk_host})
         found += self._enrolment_problems()
+        return found + self.jobs.problems() + self.signals.problems()
+
+    def _tls_problems(self, addresses: Mapping[str, str]) -> list[str]:
+        if self._is_to_enrol:
+            return []
+        found = self.tls.problems(addresses)
         if self.jobs.bulk_tls and not self.tls.enabled:
             found.append(_NO_CERTIFICATE)
-        return found + self.jobs.problems() + self.signals.problems()
+        return found
+
+    @property
+    def _is_to_enrol(self) -> bool:
+        """Return whether a certificate is still to come (commands/pod_enrolment.py)."""
+        return self.enrolment.by_pod and not self.tls.enabled
 
     def _enrolment_problems(self) -> list[str]:
         address, found = self.enrolment.address, list[str]()
         if address and not _is_address(address):
             found.append(f"enrolment.address: expected host:port, got {address!r}")
-        if address and not self.tls.enabled:
+        has_files = any((self.tls.ca, self.tls.certificate, self.tls.key))
+        if not self.tls.enabled:
+            found += self.enrolment.pod_problems(has_files=has_files)
+        if address and not self.tls.enabled and not self._is_to_enrol:
             found.append(
                 "enrolment.address: there is no certificate in [tls] to renew; run 'everstep-agent "
                 "join TOKEN CONTROLLER', which writes both"

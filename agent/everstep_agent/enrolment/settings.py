@@ -1,6 +1,8 @@
 """Enrolment settings of an agent: where its certificate is renewed, and whose cluster it is."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from everstep_common.setting import setting
 
@@ -20,3 +22,41 @@ class EnrolmentSettings:
         help="Id of the cluster that the node has joined; the agent takes no other controller for "
         "its own, also at its first start.",
     )
+    kubernetes_token: Path | None = setting(
+        None,
+        help="Token of the service account of this agent's pod, projected for the audience "
+        '"everstep". The agent enrols by it when it starts without a certificate; key and '
+        "certificate then lie in the data folder, and [tls] names none. Empty: no pod.",
+    )
+    authority: Path | None = setting(
+        None,
+        help="Certificate of the authority that the controller must have, where kubernetes_token "
+        "is set: as the controller writes it into the ConfigMap enrolment.kubernetes_authority.",
+    )
+
+    @property
+    def by_pod(self) -> bool:
+        """Return whether the agent enrols by itself, as a pod."""
+        return self.kubernetes_token is not None
+
+    def pod_problems(self, *, has_files: bool) -> Iterator[str]:
+        """Yield what is wrong with the enrolment of a pod; ``has_files``: [tls] names some."""
+        if not self.by_pod:
+            if self.authority is not None:
+                yield "enrolment.authority: is of use only with enrolment.kubernetes_token"
+            return
+        if not self.address:
+            yield (
+                "enrolment.address: missing; with kubernetes_token it is the controller's "
+                "enrolment.listen, such as everstep-controller.everstep.svc:7438"
+            )
+        if self.authority is None:
+            yield (
+                "enrolment.authority: missing; with kubernetes_token it is the ca.pem of the "
+                "ConfigMap everstep-authority, as the pod has mounted it"
+            )
+        if has_files:
+            yield (
+                "tls: names certificates of your own, and enrolment.kubernetes_token gets others: "
+                "remove one of the two"
+            )

@@ -1,6 +1,7 @@
 """Host sources: load and memory every second; the rest of the machine more rarely."""
 
-from collections.abc import Callable, Collection, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,6 +145,13 @@ class HostJudge:
         return self._tasks.judge(reading, self._stamp())
 
 
+def _left_out_of_a_pod(environ: Mapping[str, str]) -> str:
+    """Return which file systems of the node an agent in a pod does not see; "" for any other."""
+    if "KUBERNETES_SERVICE_HOST" not in environ:
+        return ""
+    return "this agent is a pod, and sees only those that are mounted into it"
+
+
 # How often to ask every disk for its free space: a disk does not fill up in seconds.
 DISK_INTERVAL_S = 10.0
 # Each look asks a server: 12,500 nodes with three mounts each are 1,250 questions a second.
@@ -155,8 +163,10 @@ def disk_sources(
     view: NodeView,
     open_keys: Callable[[], Collection[FindingKey]] = tuple,
     mounts: NetworkMounts | None = None,
+    environ: Mapping[str, str] = os.environ,
 ) -> tuple[Source, ...]:
     """Return the sources that tell of the disks; ``open_keys``: what may have to end."""
+    view.blind["file systems"] = _left_out_of_a_pod(environ)
     storage = StorageProbe(settings.proc, settings.sysfs, settings.fstab)
     remote = mounts or NetworkMounts(settings.proc, settings.limits.mount_deadline_s)
     detector, required = DiskDetector(settings.limits), settings.limits.mounts

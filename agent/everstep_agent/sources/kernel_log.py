@@ -1,6 +1,7 @@
 """Log sources: every kernel message, judged once, the last boot's, and the logs of daemons."""
 
 import asyncio
+import os
 import stat
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from everstep_agent.detectors.kernel.rules.builtin import (
 from everstep_agent.detectors.kernel.rules.component_limit import ComponentLimit, OpenFinding
 from everstep_agent.detectors.kernel.rules.rule import LinePrefilter, LineRules
 from everstep_agent.inventory.node_view import NodeView
+from everstep_agent.probes.kernel.kernel_buffer import BufferLog, may_read
 from everstep_agent.probes.kernel.kernel_device import DeviceLog
 from everstep_agent.probes.kernel.kernel_file import FileLog, kernel_lines
 from everstep_agent.probes.kernel.kernel_log import KernelBatch, KernelLog, Position
@@ -236,12 +238,16 @@ _INTERVAL_S = 600.0
 
 
 def pstore_source(
-    folders: Sequence[Path], view: NodeView, stamp: StampClock, deadline_s: float
+    folders: Sequence[Path],
+    view: NodeView,
+    stamp: StampClock,
+    deadline_s: float,
+    environ: Mapping[str, str] = os.environ,
 ) -> Source:
     """Return the source that tells of crashes."""
 
     def judge(reading: PstoreReading) -> Sequence[Judgement]:
-        view.blind["pstore"] = reading.denied
+        view.blind["pstore"] = reading.denied or _not_in_the_pod(folders, environ)
         return [judge_pstore(reading, stamp())]
 
     look = threaded("pstore", deadline_s, lambda: read_pstore(folders), judge)
@@ -254,12 +260,35 @@ def pstore_source(
     )
 
 
+def _not_in_the_pod(folders: Sequence[Path], environ: Mapping[str, str]) -> str:
+    """Return that nothing is told of crashes in a pod that has none of these folders mounted."""
+    if "KUBERNETES_SERVICE_HOST" not in environ or any(map(os.path.ismount, folders)):
+        return ""
+    return f"this agent is a pod, and {' or '.join(map(str, folders))} is not mounted into it"
+
+
+_DEVICE = Path("/dev/kmsg")
+
+
 def kernel_log(path: Path, boot_id: str, position: Position, rules: LineRules = RULES) -> KernelLog:
-    """Return the log at ``path``, to be read from a position on."""
+    """Return the log at ``path``, to be read from a position on.
+
+    Where the device itself may not be opened, as in a container, the system call reads its buffer.
+    """
+    if path == _DEVICE and not _opens(path) and (may_read() or not path.exists()):
+        return BufferLog(boot_id, position)
     if path.exists() and stat.S_ISCHR(path.stat().st_mode):
         return DeviceLog(path, boot_id, position)
     prefilter = prefilter_for(rules)
     return FileLog(path, position, lambda texts: kernel_lines(texts, prefilter))
+
+
+def _opens(path: Path) -> bool:
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 _FOLLOWED_INTERVAL_S = 10.0

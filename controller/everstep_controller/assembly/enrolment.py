@@ -15,9 +15,16 @@ from everstep_controller.assembly.foundation import Foundation, NamedTask
 from everstep_controller.config.controller_config import ControllerConfig
 
 if TYPE_CHECKING:
+    from everstep_controller.drivers.kubernetes.api_server import ApiServer
+    from everstep_controller.drivers.kubernetes.authority_map import AuthorityMap
+    from everstep_controller.enrolment.kubernetes_pods import KubernetesPods
     from everstep_controller.enrolment.listener import EnrolmentListener
     from everstep_controller.enrolment.own_certificate import OwnCertificate
     from everstep_controller.enrolment.signer import Authority, Signer
+
+
+# A node waits 60 s for an answer, and the signer may take 30 of them.
+_API_SERVER_S = 10.0
 
 
 @dataclass(slots=True)
@@ -27,6 +34,8 @@ class Enrolment:
     issuer: TokenIssuer | None = None
     listener: "EnrolmentListener | None" = None
     own: "OwnCertificate | None" = None
+    authority_map: "AuthorityMap | None" = None
+    api_server: "ApiServer | None" = None
     port: int = 0
     # Where the agents' streams are, once that is known.
     agents: list[int] = field(default_factory=list)
@@ -37,11 +46,15 @@ class Enrolment:
             yield "enrolment", self.listener.run
         if self.own is not None:
             yield "own certificate", self.own.run
+        if self.authority_map is not None:
+            yield "authority map", self.authority_map.run
 
-    def close(self) -> None:
-        """Listen no more."""
+    async def stop(self) -> None:
+        """Listen no more, and ask nobody."""
         if self.listener is not None:
             self.listener.close()
+        if self.api_server is not None:
+            await self.api_server.close()
 
 
 def assemble_enrolment(config: ControllerConfig, base: Foundation) -> Enrolment:
@@ -63,7 +76,15 @@ def assemble_enrolment(config: ControllerConfig, base: Foundation) -> Enrolment:
         grace_s=settings.grace_s,
         port=lambda: next(iter(made.agents), 0),
     )
-    service = EnrolmentService(base.runtime, _signer(config, authority), authorities, terms)
+    api_server = made.api_server = _api_server(config)
+    service = EnrolmentService(
+        base.runtime,
+        _signer(config, authority),
+        authorities,
+        terms,
+        pods=_pods(config, api_server),
+    )
+    made.authority_map = _authority_map(config, api_server)
     hosts = _NodeAddresses(base)
     try:
         made.listener = EnrolmentListener(config.tls, service, hosts.knows)
@@ -76,6 +97,35 @@ def assemble_enrolment(config: ControllerConfig, base: Foundation) -> Enrolment:
     address = settings.address or f"{gethostname()}:{made.port}"
     made.issuer = TokenIssuer(_der(config, authority), address)
     return made
+
+
+def _api_server(config: ControllerConfig) -> "ApiServer | None":
+    """Return connections to the API server that knows the pods; None where none is asked."""
+    driver = config.drivers.kubernetes
+    if not driver.access or not (
+        config.enrolment.kubernetes_accounts or config.enrolment.kubernetes_authority
+    ):
+        return None
+    from everstep_controller.drivers.kubernetes.access import Access
+    from everstep_controller.drivers.kubernetes.api_server import ApiServer
+
+    return ApiServer(Access(driver.access, driver.context), _API_SERVER_S)
+
+
+def _pods(config: ControllerConfig, server: "ApiServer | None") -> "KubernetesPods | None":
+    if server is None or not config.enrolment.kubernetes_accounts:
+        return None
+    from everstep_controller.enrolment.kubernetes_pods import KubernetesPods
+
+    return KubernetesPods(server, config.enrolment.kubernetes_accounts)
+
+
+def _authority_map(config: ControllerConfig, server: "ApiServer | None") -> "AuthorityMap | None":
+    if server is None or not config.enrolment.kubernetes_authority or config.tls.ca is None:
+        return None
+    from everstep_controller.drivers.kubernetes.authority_map import AuthorityMap
+
+    return AuthorityMap(server, config.enrolment.kubernetes_authority, config.tls.ca)
 
 
 class _NodeAddresses:

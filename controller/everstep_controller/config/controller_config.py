@@ -180,6 +180,11 @@ class ControllerConfig:
         found += self.tls.problems(exposed)
         enrolment = self.enrolment.problems(encrypted=self.tls.enabled)
         found += [f"enrolment.{problem}" for problem in enrolment]
+        if self.enrolment.kubernetes_accounts and not self.drivers.kubernetes.access:
+            found.append(
+                "enrolment.kubernetes_accounts: needs drivers.kubernetes.access, the API server "
+                'that knows their tokens, such as "in-cluster"'
+            )
         found += [f"core.{problem}" for problem in self.core.problems()]
         found += [f"drivers.{problem}" for problem in self.drivers.problems()]
         found += _webhook_problems(self.webhooks)

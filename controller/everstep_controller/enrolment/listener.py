@@ -21,8 +21,10 @@ from everstep_proto.enrolment.messages import (
     AUTHORITY_PATH,
     BYTES_MAX,
     ENROL_PATH,
+    POD_PATH,
     RENEW_PATH,
     EnrolRequest,
+    PodEnrolRequest,
     Refusal,
     RenewRequest,
 )
@@ -149,6 +151,8 @@ class EnrolmentListener:
                 return "200 OK", json_text(self._service.authority())
             if (method, path) == ("POST", ENROL_PATH):
                 return await self._of(EnrolRequest, body, self._service.enrol, address)
+            if (method, path) == ("POST", POD_PATH):
+                return await self._of(PodEnrolRequest, body, self._service.enrol_pod, address)
             if (method, path) == ("POST", RENEW_PATH):
                 return await self._of(RenewRequest, body, self._service.renew, address)
         except RefusedError as error:

@@ -17,9 +17,15 @@ from everstep_controller.core.events import (
     EnrolmentRefused,
     Event,
     NodeEnrolled,
+    PodEnrolled,
 )
 from everstep_controller.core.fleet import enrolment
-from everstep_controller.core.fleet.enrolment import EnrolmentAsked, RenewalAsked
+from everstep_controller.core.fleet.enrolment import (
+    EnrolmentAsked,
+    PodEnrolmentAsked,
+    RenewalAsked,
+)
+from everstep_controller.enrolment.pods import NoPods, PodRefusedError, PodVoucher, VouchedPod
 from everstep_controller.enrolment.refusals import Refusals
 from everstep_controller.enrolment.signer import Signed, Signer, SigningError, Wanted
 from everstep_controller.journal.group_commit import JournalFull
@@ -29,6 +35,7 @@ from everstep_proto.enrolment.messages import (
     AuthorityReply,
     CertificateReply,
     EnrolRequest,
+    PodEnrolRequest,
     RenewRequest,
 )
 from everstep_proto.enrolment.token_text import secret_sha256
@@ -62,7 +69,9 @@ class EnrolmentService:
         authorities: Path,
         terms: Terms,
         wall_s: Callable[[], float] = time.time,
+        pods: PodVoucher | None = None,
     ) -> None:
+        self._pods = pods or NoPods()
         self._runtime, self._signer, self._terms = runtime, signer, terms
         self._file = Authorities(authorities)
         self._wall_s = wall_s
@@ -82,6 +91,14 @@ class EnrolmentService:
         """Sign a node's first certificate."""
         try:
             return await self._enrol(request, address)
+        except RefusedError as error:
+            self._tell_refused("enrolment", request.node, address, str(error))
+            raise
+
+    async def enrol_pod(self, request: PodEnrolRequest, address: str) -> CertificateReply:
+        """Sign the first certificate of a node whose agent is a pod."""
+        try:
+            return await self._enrol_pod(request, address)
         except RefusedError as error:
             self._tell_refused("enrolment", request.node, address, str(error))
             raise
@@ -146,6 +163,38 @@ class EnrolmentService:
     def _is_for_one(self, token: str) -> bool:
         record = self._runtime.state.enrolment.tokens.get(token)
         return record is not None and bool(record.token.uses_max)
+
+    async def _enrol_pod(self, request: PodEnrolRequest, address: str) -> CertificateReply:
+        key = await self._read(request.request)
+        try:
+            pod = await self._pods.pod(request.token)
+        except PodRefusedError as error:
+            raise RefusedError(str(error)) from error
+        asked = PodEnrolmentAsked(
+            pod=pod.name,
+            uid=pod.uid,
+            runs_on=pod.node,
+            node=request.node,
+            key_sha256=key.key_sha256,
+            clock_s=request.clock_s,
+        )
+        self._refuse_if(self._pod_problem(asked))
+        if key.node != request.node:
+            raise RefusedError(f"the request for {request.node} is signed for {key.node!r:.80}")
+        if asked.node in self._busy:
+            raise RefusedError(f"{asked.node} is being enrolled at this moment; try again")
+        self._busy.add(asked.node)
+        try:
+            signed = await self._sign(asked.node, request.request)
+            # Refused meanwhile?
+            self._refuse_if(self._pod_problem(asked))
+            await self._journal(_pod_enrolled(pod, asked, signed, address))
+        finally:
+            self._busy.discard(asked.node)
+        return self._reply(asked.node, signed)
+
+    def _pod_problem(self, asked: PodEnrolmentAsked) -> str:
+        return enrolment.pod_enrolment_problem(self._runtime.state, asked, self._wall_s())
 
     async def _asked_renewal(self, request: RenewRequest) -> tuple[RenewalAsked, str]:
         """Return what is asked, once it is known that who asks has the key of the certificate."""
@@ -246,3 +295,18 @@ class EnrolmentService:
         told = self._refusals.note(refused, self._wall_s())
         if told is not None:
             self._runtime.post(told, again=False)
+
+
+def _pod_enrolled(
+    pod: VouchedPod, asked: PodEnrolmentAsked, signed: Signed, address: str
+) -> PodEnrolled:
+    return PodEnrolled(
+        node=asked.node,
+        pod=pod.name,
+        uid=pod.uid,
+        key_sha256=asked.key_sha256,
+        serial=signed.serial,
+        since_s=signed.since_s,
+        ends_s=signed.ends_s,
+        address=address,
+    )

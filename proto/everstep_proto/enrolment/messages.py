@@ -7,6 +7,7 @@ from everstep_common import quantities as q
 from everstep_common.bounds import Digest, Opaque
 
 AUTHORITY_PATH, ENROL_PATH, RENEW_PATH = "/v1/authority", "/v1/enrol", "/v1/renew"
+POD_PATH = "/v1/enrol/pod"
 DEFAULT_PORT = 7438
 # A certificate that is seen by a clock so far away has not begun, or has ended, too soon.
 CLOCK_APART_MAX_S = 300
@@ -33,6 +34,19 @@ class EnrolRequest:
 
     token_id: q.Word
     secret: q.Word
+    node: q.Title
+    # Request for a certificate (CSR), in PEM.
+    request: Pem
+    # Unix time by the node's clock.
+    clock_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEnrolRequest:
+    """An agent in a pod asks for its first certificate, by the token of its service account."""
+
+    # Signed by the API server for the audience "everstep", and for this pod alone.
+    token: Annotated[str, Opaque(1, 16_384, "a token of 1 to 16384 characters")]
     node: q.Title
     # Request for a certificate (CSR), in PEM.
     request: Pem

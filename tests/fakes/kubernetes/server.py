@@ -12,8 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from fakes.kubernetes.objects import Change, Json, Key, Objects, RefusedError, Selection
+from fakes.kubernetes.pod_tokens import PodTokens
 from fakes.kubernetes.rules import Rules
-from fakes.kubernetes.writes import APPLY, MERGE, applied, check_node, patched
+from fakes.kubernetes.writes import APPLY, MERGE, applied, applied_data, check_node, patched
 
 ADMIN_TOKEN = "admintoken"
 DRIVER_TOKEN = "everstep-token"
@@ -84,6 +85,7 @@ class FakeApiServer:
 
     def __post_init__(self) -> None:
         self.rules = Rules(self.objects, frozenset({"admin"}))
+        self.pod_tokens = PodTokens(self.objects)
         self._server: _Server | None = None
 
     def start(self, tls: ssl.SSLContext | None = None) -> None:
@@ -208,10 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _carry_out(self, target: Target, body: Json, user: str) -> tuple[int, Json]:
         objects = self.server.fake.objects
-        if target.resource == "selfsubjectaccessreviews":
-            return 201, self._review(body, user)
-        if target.subresource == "eviction":
-            return 201, self._evict(target, body)
+        if (answer := self._question(target, body, user)) is not None:
+            return 201, answer
         if target.verb == "list":
             return 200, self._list(target)
         if target.verb in ("get", "delete"):
@@ -224,6 +224,19 @@ class _Handler(BaseHTTPRequestHandler):
         if target.kind == "nodes":
             check_node(body)
         return 201, objects.create(target.kind, (target.namespace, body["metadata"]["name"]), body)
+
+    def _question(self, target: Target, body: Json, user: str) -> Json | None:
+        """Answer a request that stores nothing under its own name; None for another."""
+        tokens = self.server.fake.pod_tokens
+        if target.resource == "selfsubjectaccessreviews":
+            return self._review(body, user)
+        if target.resource == "tokenreviews":
+            return tokens.review(body)
+        if target.right == "serviceaccounts/token":
+            return tokens.make(target.key, body)
+        if target.subresource == "eviction":
+            return self._evict(target, body)
+        return None
 
     def _list(self, target: Target) -> Json:
         selection = self._selection()
@@ -248,6 +261,8 @@ class _Handler(BaseHTTPRequestHandler):
                         400, "BadRequest", "fieldManager is required for apply patch"
                     )
                 force = self._params.get("force") == "true"
+                if target.kind == "configmaps":
+                    return objects.replace(target.kind, target.key, applied_data(had, body))
                 new = applied(had, body, manager, target.subresource, force=force)
             elif content == MERGE:
                 new = patched(had, body, target.kind, target.subresource)

@@ -68,6 +68,11 @@ def applied(had: Json, wanted: Json, manager: str, subresource: str, *, force: b
     return new
 
 
+def applied_data(had: Json, wanted: Json) -> Json:
+    """Return a ConfigMap after an apply of some of its keys, which nobody else has."""
+    return deepcopy(had) | {"data": {**(had.get("data") or {}), **wanted["data"]}}
+
+
 def _take_from(other: Json, conditions: Json, asked: Json, *, force: bool) -> None:
     """Take fields over that another manager has, or refuse to."""
     for kind, fields in _owned(other).items():

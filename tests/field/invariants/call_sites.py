@@ -277,6 +277,11 @@ def _enrolment_of_agents() -> Iterator[CallSite]:
     )
     yield CallSite(f"{a}renewer", "%s: %s", _N, "a joined node has its certificate")
     yield CallSite(
+        *(f"{_A}.commands.pod_enrolment",),
+        *("this pod has no certificate yet, and asks again: %s", _N),
+        "no agent of the field is a pod",
+    )
+    yield CallSite(
         *(f"{a}revocations", "the list of revoked certificates is read anew: %s", _N),
         _RESTARTED,
     )
@@ -467,6 +472,9 @@ def _enrolment() -> Iterator[CallSite]:
         *(f"{c}service", "no certificate for %s: %s", _N, "the key is where init has put it"),
     )
     yield CallSite(
+        *(f"{c}kubernetes_pods", "a pod cannot enrol: %s", _N, "no agent of the field is a pod"),
+    )
+    yield CallSite(
         *(f"{c}own_certificate", "%s: the controller's certificate was not renewed: %s", _N),
         "its files are the controller's own",
     )
@@ -474,6 +482,11 @@ def _enrolment() -> Iterator[CallSite]:
 
 def _kubernetes() -> Iterator[CallSite]:
     k, failed = f"{_C}.drivers.kubernetes.", ("IsolationDriverFailed",)
+    yield CallSite(
+        f"{k}authority_map",
+        "agents' pods do not get the authority, for the ConfigMap %s/%s is not written: %s",
+        *(_N, "no agent of the field is a pod"),
+    )
     yield CallSite(
         *(f"{k}nodes", "kubernetes: the nodes are not followed, and this is tried again: %s", _F),
         *("the API server is away", failed),

@@ -244,3 +244,21 @@ def test_a_whole_number_beyond_all_floats_is_no_number(tmp_path: Path) -> None:
     path.write_text(f'controller = "a:1"\nprobe_interval_s = 1{"0" * 400}\n')
     with pytest.raises(ConfigError, match="probe_interval_s: expected a number"):
         load(Settings, path)
+
+
+def test_variables_of_the_environment_stand_in_texts_and_nowhere_else(tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(
+        'controller = "${HOST_IP}:7433"\npeers = ["${A}", "${A}-${HOST_IP}", "$A", "${a}"]\n'
+        "[limits]\nslots = 2\n"
+    )
+    made = load(Settings, path, environ={"HOST_IP": "10.0.0.1", "A": "x"})
+    assert made.controller == "10.0.0.1:7433"
+    assert made.peers == ("x", "x-10.0.0.1", "$A", "${a}")
+    with pytest.raises(ConfigError) as raised:
+        load(Settings, path, environ={"A": "x"})
+    assert raised.value.problems == [
+        f"{path}: controller: the environment has no variable HOST_IP, which ${{HOST_IP}} stands "
+        "for",
+        f"{path}: peers[1]: the environment has no variable HOST_IP, which ${{HOST_IP}} stands for",
+    ]

@@ -10,7 +10,7 @@ from cryptography import x509
 from everstep_common.config import load
 from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.enrolment.own_certificate import hosts_of
-from everstep_controller.initialisation import InitError, initialise, main
+from everstep_controller.initialisation import InitError, People, initialise, main
 from everstep_proto.tls import Role, identity_of, server_context
 
 _T0_S = 1_796_000_000.0
@@ -33,7 +33,7 @@ def config(tmp_path: Path) -> Path:
 def run(
     config: Path, *names: str, operator: str = "admin", now_s: float | None = None
 ) -> list[str]:
-    return list(initialise(config, names, operator, now_s))
+    return list(initialise(config, names, People(operator), now_s))
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -161,3 +161,18 @@ def test_the_command_prints_one_sentence_for_a_mistake(
     config.write_text("listen = [")
     assert main(["--config", str(config)]) == 1
     assert capsys.readouterr().err.startswith(f"everstep-controller init: {config}: not valid TOML")
+
+
+def test_a_viewer_gets_a_certificate_that_only_looks_in_the_folder_that_is_named(
+    config: Path, tmp_path: Path
+) -> None:
+    people = People("ann", "prometheus", tmp_path / "people")
+    lines = list(initialise(config, ["localhost"], people))
+    assert any(line.startswith("viewer: ") for line in lines)
+    found = {
+        path.name: identity_of(x509.load_pem_x509_certificate(path.read_bytes())).role
+        for path in (tmp_path / "people").iterdir()
+        if path.name != "ca.pem"
+    }
+    assert found == {"ann.pem": Role.OPERATOR, "prometheus.pem": Role.VIEWER}
+    assert not (config.parent / "operators").exists()

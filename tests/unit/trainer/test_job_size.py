@@ -124,3 +124,45 @@ def test_nodes_come_in_whole_copies_of_the_model() -> None:
     for given, nodes in ((2, (2, 5)), (0, (1, 1)), (4, (2, 4))):
         with pytest.raises(UsageError, match="--nodes-per-replica"):
             replica_nodes(given, nodes)
+
+
+_POD = {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}
+_TRAIN_JOB = _POD | {"PET_MASTER_ADDR": "llm-node-0-0.llm", "JOB_COMPLETION_INDEX": "3"}
+# Of a version that tells ranks, and of one that tells pods alone.
+_PYTORCH_JOB = _POD | {"MASTER_ADDR": "llm-big-master-0", "RANK": "2", "WORLD_SIZE": "32"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "name"),
+    [
+        (_TRAIN_JOB, "llm"),
+        (_PYTORCH_JOB, "llm-big"),
+        (_POD | {"PET_RDZV_ENDPOINT": "llm-worker-0:29400"}, "llm"),
+        (_POD | {"JOBSET_NAME": "set"}, "set"),
+        # Somebody's own address outside of Kubernetes says nothing.
+        ({"MASTER_ADDR": "gpu-master-0"}, "train_llm"),
+        (_POD | {"MASTER_ADDR": "10.0.0.1"}, "train_llm"),
+        (_TRAIN_JOB | SLURM, "llama-big-77"),
+    ],
+)
+def test_pods_know_their_jobs_name_by_what_its_operator_sets(
+    environ: dict[str, str], name: str
+) -> None:
+    assert job_name(None, None, ["a/train_llm.py"], environ) == name
+    assert is_named(None, None, environ) == (name != "train_llm")
+
+
+def test_pods_know_how_many_they_are_by_what_their_operator_sets() -> None:
+    assert node_range(None, _PYTORCH_JOB) == (32, 32)
+    assert node_range(None, _PYTORCH_JOB | {"PET_NPROC_PER_NODE": "8"}) == (4, 4)
+    assert node_range("3:4", _PYTORCH_JOB) == (3, 4)
+    # Ranks that do not fill the pods, and a world of somebody else's making, tell nothing.
+    assert node_range(None, _PYTORCH_JOB | {"PET_NPROC_PER_NODE": "5"}) == (1, 1)
+    assert node_range(None, {"WORLD_SIZE": "32", "RANK": "2"}) == (1, 1)
+
+
+def test_a_pod_of_an_indexed_job_does_not_train_alone_by_mistake() -> None:
+    with pytest.raises(UsageError, match="this is pod 3 of an indexed Job"):
+        node_range(None, _TRAIN_JOB)
+    assert node_range("16", _TRAIN_JOB) == (16, 16)
+    assert node_range(None, _TRAIN_JOB, alone=True) == (1, 1)

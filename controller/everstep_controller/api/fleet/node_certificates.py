@@ -4,7 +4,13 @@ import grpc
 
 from everstep_common.orders import RevokedCertificates, RevokedNode
 from everstep_controller.api.fleet.sessions import Session, Sessions
-from everstep_controller.core.events import CertificateRenewed, Event, NodeEnrolled, each_event
+from everstep_controller.core.events import (
+    CertificateRenewed,
+    Event,
+    NodeEnrolled,
+    PodEnrolled,
+    each_event,
+)
 from everstep_controller.core.fleet.enrolment import CertificatesRevoked, revoked_words
 from everstep_controller.core.model.enrolment import Enrolment
 from everstep_controller.core.model.state import State
@@ -46,7 +52,7 @@ class NodeCertificates:
         """Return whether a node has enrolled in the place of another key."""
         before = self._serials
         self._serials = len(self._runtime.state.enrolment.revoked_serials)
-        return isinstance(event, NodeEnrolled) and self._serials != before
+        return isinstance(event, NodeEnrolled | PodEnrolled) and self._serials != before
 
     def _prolong(self, event: CertificateRenewed) -> None:
         """Have a stream last as long as the certificate that its agent has by now."""

@@ -38,6 +38,7 @@ from everstep_controller.core.events.controller import (
     KeeperChosen,
     LayoutLearned,
     NodeEnrolled,
+    PodEnrolled,
     RecordRejected,
     RecoveryBegun,
     RollCalled,

@@ -181,6 +181,24 @@ class NodeEnrolled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodEnrolled:
+    """A certificate was signed for the node of a pod, which Kubernetes has vouched for.
+
+    It has not left this process. Times are Unix time, by which certificates count.
+    """
+
+    node: str
+    # Namespace and name, and the uid, which no other pod ever has.
+    pod: str
+    uid: str
+    key_sha256: str
+    serial: str
+    since_s: int
+    ends_s: int
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CertificateRenewed:
     """A certificate was signed in the place of one that a node's agent has."""
 
@@ -220,6 +238,7 @@ ControllerEvent = (
     | SlowJudged
     | TimeoutJudged
     | NodeEnrolled
+    | PodEnrolled
     | CertificateRenewed
     | EnrolmentRefused
 )

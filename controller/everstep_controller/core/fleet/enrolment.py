@@ -14,6 +14,7 @@ from everstep_controller.core.events import (
     EnrolmentRefused,
     NodeEnrolled,
     OperatorOrder,
+    PodEnrolled,
 )
 from everstep_controller.core.model.enrolment import (
     Certificate,
@@ -21,7 +22,9 @@ from everstep_controller.core.model.enrolment import (
     Revocation,
     Token,
     TokenRecord,
+    kubernetes_name_problem,
     node_name_problem,
+    pod_mark,
 )
 from everstep_controller.core.model.state import CONTROLLER, State
 from everstep_controller.core.registry import Handlers
@@ -79,6 +82,21 @@ class EnrolmentAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodEnrolmentAsked:
+    """What an agent in a pod asks that has no certificate yet; Kubernetes vouches for the pod."""
+
+    # Namespace and name, and the uid.
+    pod: str
+    uid: str
+    # The node that Kubernetes says it runs on, and the one that it asks for.
+    runs_on: str
+    node: str
+    key_sha256: str
+    # Unix time by the clock of the node.
+    clock_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RenewalAsked:
     """What an agent asks with its certificate, whose key and authority were verified."""
 
@@ -108,6 +126,25 @@ def enrolment_problem(state: State, asked: EnrolmentAsked, now_ns: int, wall_s: 
         or clock_problem(asked.clock_s, wall_s)
         or _name_taken(state, record.token, asked)
     )
+
+
+def pod_enrolment_problem(state: State, asked: PodEnrolmentAsked, wall_s: float) -> str:
+    """Return why the agent of a pod may not enrol, with what to type; "" where it may."""
+    if state.halted:
+        return f"the controller acts on nothing now: {state.halted}"
+    if asked.node != asked.runs_on:
+        return (
+            f"pod {asked.pod} runs on {asked.runs_on} and asks for a certificate of "
+            f"{asked.node!r:.80}: set node in its agent.toml to spec.nodeName of the pod"
+        )
+    if problem := kubernetes_name_problem(asked.node) or clock_problem(asked.clock_s, wall_s):
+        return problem
+    if revoked := _revoked_since(state.enrolment, asked.node):
+        return (
+            f"{revoked_words(asked.node, revoked)}; a pod does not bring it back, a token does: "
+            f"everstep tokens make --node {asked.node}"
+        )
+    return _pod_name_taken(state, asked)
 
 
 def clock_problem(node_s: float, controller_s: float) -> str:
@@ -223,11 +260,7 @@ def node_enrolled(turn: Turn, event: NodeEnrolled) -> None:
     record = held.tokens.get(event.token)
     if record is None or _use_problem(record, event.node, event.key_sha256):
         return
-    older = held.certificates.get(event.node)
-    if older is not None and older.key_sha256 != event.key_sha256:
-        by = Revocation(event.since_s, "everstep", "another key was enrolled for the node")
-        for serial in (older.serial, *older.before):
-            held.revoked_serials[serial] = by
+    _replace_key(held, event.node, event.key_sha256, event.since_s)
     record.used[event.node] = event.key_sha256
     held.certificates[event.node] = Certificate(
         serial=event.serial,
@@ -241,6 +274,29 @@ def node_enrolled(turn: Turn, event: NodeEnrolled) -> None:
         event.node,
         "NodeEnrolled",
         f"{event.node} enrolled from {event.address} by token {event.token}: certificate "
+        f"{event.serial} until {shown_s(event.ends_s)}",
+    )
+
+
+def pod_enrolled(turn: Turn, event: PodEnrolled) -> None:
+    """Note the certificate of a pod's node; the one before it counts no more."""
+    held = turn.state.enrolment
+    known = held.certificates.get(event.node)
+    if _revoked_since(held, event.node) or _is_used(known, event.uid, event.key_sha256):
+        return
+    _replace_key(held, event.node, event.key_sha256, event.since_s)
+    held.certificates[event.node] = Certificate(
+        serial=event.serial,
+        ends_s=event.ends_s,
+        key_sha256=event.key_sha256,
+        signed_ns=turn.now_ns,
+        token=pod_mark(event.uid),
+    )
+    _forget_ended(held, turn.now_ns)
+    turn.announce(
+        event.node,
+        "NodeEnrolled",
+        f"{event.node} enrolled from {event.address} as pod {event.pod}: certificate "
         f"{event.serial} until {shown_s(event.ends_s)}",
     )
 
@@ -350,6 +406,45 @@ def _name_taken(state: State, token: Token, asked: EnrolmentAsked) -> str:
     return ""
 
 
+def _pod_name_taken(state: State, asked: PodEnrolmentAsked) -> str:
+    """Return why a name is not given to another key of the pod's."""
+    node, known = state.nodes.get(asked.node), state.enrolment.certificates.get(asked.node)
+    if known is not None and known.key_sha256 == asked.key_sha256:
+        return ""
+    if node is not None and node.liveness.connected:
+        return (
+            f"an agent is connected as {asked.node} now, from {node.spec.host or 'elsewhere'}: "
+            f"two agents cannot be one node; stop that one, or take {asked.node} out of the "
+            "DaemonSet's nodeSelector"
+        )
+    if _is_used(known, asked.uid, asked.key_sha256):
+        namespace, _, name = asked.pod.partition("/")
+        return (
+            f"pod {asked.pod} has enrolled {asked.node} already, with another key; where its own "
+            f"data folder was lost, its successor may: kubectl delete pod -n {namespace} {name}"
+        )
+    return ""
+
+
+def _revoked_since(held: Enrolment, node: str) -> Revocation | None:
+    """Return what revoked a node that nobody has let in again by a token since."""
+    return None if node in held.certificates else held.revoked_nodes.get(node)
+
+
+def _is_used(known: Certificate | None, uid: str, key_sha256: str) -> bool:
+    """Return whether a pod has enrolled by another key: it does so once."""
+    return known is not None and known.token == pod_mark(uid) and known.key_sha256 != key_sha256
+
+
+def _replace_key(held: Enrolment, node: str, key_sha256: str, since_s: int) -> None:
+    """Have the certificates of another key of a node count no more."""
+    older = held.certificates.get(node)
+    if older is not None and older.key_sha256 != key_sha256:
+        by = Revocation(since_s, "everstep", "another key was enrolled for the node")
+        for serial in (older.serial, *older.before):
+            held.revoked_serials[serial] = by
+
+
 def _another(node: str) -> str:
     return f"for another token: everstep tokens make --node {node}"
 
@@ -391,6 +486,7 @@ HANDLERS: Handlers = {
     CertificatesRevoked: certificates_revoked,
     EnrolmentRefused: enrolment_refused,
     NodeEnrolled: node_enrolled,
+    PodEnrolled: pod_enrolled,
     TokenMade: token_made,
     TokenRevoked: token_revoked,
 }

@@ -60,7 +60,7 @@ class Certificate:
     # Of the public key.
     key_sha256: str
     signed_ns: int
-    # The token of its enrolment.
+    # The token of its enrolment, or "pod/" and the uid of the pod that enrolled.
     token: str
     # Those that it was renewed from, oldest first; they may still be shown on open streams.
     before: tuple[str, ...] = ()
@@ -96,6 +96,27 @@ class Enrolment:
         if of_node is not None and since_s <= of_node.at_s:
             return of_node
         return self.revoked_serials.get(serial)
+
+
+def pod_mark(uid: str) -> str:
+    """Return what stands for a token where a pod has enrolled."""
+    return f"pod/{uid}"
+
+
+def kubernetes_name_problem(node: str) -> str:
+    """Return why no certificate is signed for a node of Kubernetes; "" for nothing.
+
+    Names there may have dots; a certificate's common name has 64 characters at most (RFC 5280).
+    """
+    if len(node) <= _COMMON_NAME_MAX and all(map(_is_name, node.split("."))):
+        return ""
+    return (
+        f"node {node!r:.80} cannot be enrolled: a certificate names up to {_COMMON_NAME_MAX} "
+        "characters; enrol it by a token under a shorter name, with an agent outside of Kubernetes"
+    )
+
+
+_COMMON_NAME_MAX = 64
 
 
 def names_problem(names: str, nodes: Sequence[str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from everstep_common.config import setting
 from everstep_common.extras import install_line
-from everstep_controller.drivers.kubernetes.rights import manifest, needed_rights
+from everstep_controller.drivers.kubernetes.rights import PodEnrolment, manifest, needed_rights
 from everstep_controller.drivers.port import DriverContext, IsolationDriver
 
 _IN_CLUSTER = "in-cluster"
@@ -25,6 +25,9 @@ _REQUIREMENT = (
     rf"|{_KEY} +(?:not)?in *\( *{_VALUE}(?: *, *{_VALUE})* *\))"
 )
 _SELECTOR = re.compile(rf" *{_REQUIREMENT} *(?:, *{_REQUIREMENT} *)*\Z")
+
+
+_NOBODY_ENROLS = PodEnrolment()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,10 +139,10 @@ class KubernetesDriverConfig:
         nodes = Nodes(server, self.selector, random.Random())
         return KubernetesDriver(server, nodes, context, marking, policy)
 
-    def rbac(self, namespace: str, user: str = "") -> str:
+    def rbac(self, namespace: str, user: str = "", enrolment: PodEnrolment = _NOBODY_ENROLS) -> str:
         """Return the roles that this configuration needs, of a service account or a user."""
         rights = needed_rights(pods=self.pods == "show", evictions=self.pods == "evict")
-        return manifest(rights, namespace, user)
+        return manifest((*rights, *enrolment.rights()), namespace, user)
 
     def _choice_problems(self) -> list[str]:
         choices = {

@@ -13,15 +13,18 @@ from everstep_controller.core.events import (
     Event,
     NodeConnected,
     NodeEnrolled,
+    PodEnrolled,
 )
 from everstep_controller.core.fleet.enrolment import (
     CertificatesRevoked,
     EnrolmentAsked,
+    PodEnrolmentAsked,
     RenewalAsked,
     TokenMade,
     TokenRevoked,
     enrolment_problem,
     not_before_s,
+    pod_enrolment_problem,
     renewal_problem,
     revocation_problem,
     token_problem,
@@ -358,3 +361,99 @@ def test_a_snapshot_has_all_of_it_and_no_secret() -> None:
     world.enrol()
     world.take(CertificatesRevoked(serial="ff", operator="ann", reason="r", at_s=world.now_s))
     assert decode_state(encode(world.core.state)).enrolment == world.core.state.enrolment
+
+
+_POD = PodEnrolmentAsked(
+    pod="everstep/agent-x7k",
+    uid="u1",
+    runs_on="gpu-1.rack",
+    node="gpu-1.rack",
+    key_sha256="k1",
+    clock_s=_T0_S,
+)
+
+
+def _pod_problem(world: World, asked: PodEnrolmentAsked = _POD) -> str:
+    return pod_enrolment_problem(world.core.state, asked, world.now_s)
+
+
+def _enrol_pod(world: World, asked: PodEnrolmentAsked = _POD, serial: str = "a1") -> None:
+    """What the shell does with a pod that is admissible."""
+    assert _pod_problem(world, asked) == ""
+    _take_pod(world, asked, serial)
+
+
+def _take_pod(world: World, asked: PodEnrolmentAsked, serial: str) -> None:
+    world.take(
+        PodEnrolled(
+            node=asked.node,
+            pod=asked.pod,
+            uid=asked.uid,
+            key_sha256=asked.key_sha256,
+            serial=serial,
+            since_s=world.now_s - 300,
+            ends_s=world.now_s + 30 * _DAY_S,
+            address="10.0.0.1",
+        )
+    )
+
+
+def test_a_pod_enrols_the_node_that_kubernetes_names() -> None:
+    world = World()
+    _enrol_pod(world)
+    certificate = world.core.state.enrolment.certificates["gpu-1.rack"]
+    assert (certificate.serial, certificate.token) == ("a1", "pod/u1")
+    assert world.said[-1].startswith(
+        "gpu-1.rack enrolled from 10.0.0.1 as pod everstep/agent-x7k: certificate a1 until"
+    )
+    # For an answer that was lost.
+    _enrol_pod(world, serial="a2")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (replace(_POD, node="gpu-2"), "runs on gpu-1.rack and asks for a certificate of 'gpu-2'"),
+        (replace(_POD, clock_s=_T0_S - _DAY_S), "is 1 d behind the controller's"),
+        (
+            replace(_POD, node="g" * 65, runs_on="g" * 65),
+            "cannot be enrolled: a certificate names up to 64 characters",
+        ),
+        (replace(_POD, node="GPU", runs_on="GPU"), "cannot be enrolled"),
+    ],
+)
+def test_what_a_pod_may_not_have(asked: PodEnrolmentAsked, said: str) -> None:
+    assert said in _pod_problem(World(), asked)
+
+
+def test_a_pod_enrols_one_key_and_its_successor_another() -> None:
+    world = World()
+    _enrol_pod(world)
+    thief = replace(_POD, key_sha256="k2")
+    assert _pod_problem(world, thief) == (
+        "pod everstep/agent-x7k has enrolled gpu-1.rack already, with another key; where its own "
+        "data folder was lost, its successor may: kubectl delete pod -n everstep agent-x7k"
+    )
+    _take_pod(world, replace(_POD, key_sha256="k2"), "a2")
+    assert world.core.state.enrolment.certificates["gpu-1.rack"].serial == "a1"
+    _enrol_pod(world, replace(thief, uid="u2"), "a3")
+    assert "a1" in world.core.state.enrolment.revoked_serials
+
+
+def test_a_second_agent_of_a_node_is_no_successor_while_the_first_is_connected() -> None:
+    world = World()
+    _enrol_pod(world)
+    _connect(world, "gpu-1.rack")
+    said = _pod_problem(world, replace(_POD, uid="u2", key_sha256="k2"))
+    assert said.startswith("an agent is connected as gpu-1.rack now, from 10.0.0.9")
+
+
+def test_a_pod_does_not_bring_a_revoked_node_back() -> None:
+    world = World()
+    _enrol_pod(world)
+    world.take(CertificatesRevoked(node="gpu-1.rack", operator="ann", reason="stolen", at_s=_T0_S))
+    successor = replace(_POD, uid="u2", key_sha256="k2", clock_s=_T0_S)
+    assert "a pod does not bring it back, a token does" in _pod_problem(world, successor)
+    before = dict(world.core.state.enrolment.certificates)
+    _take_pod(world, successor, "a9")
+    assert world.core.state.enrolment.certificates == before

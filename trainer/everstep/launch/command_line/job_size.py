@@ -1,4 +1,4 @@
-"""Job size and name: from the options, from torchrun's, or from Slurm's variables."""
+"""Job size and name: from options, from torchrun's, or from Slurm's or Kubernetes' variables."""
 
 import hashlib
 import os
@@ -7,6 +7,11 @@ import socket
 from collections.abc import Mapping, Sequence
 from pathlib import PurePath
 
+from everstep.launch.command_line.kubernetes_job import (
+    kubernetes_job,
+    kubernetes_nodes,
+    unknown_size,
+)
 from everstep.launch.command_line.option_parser import UsageError
 
 _JOB_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -27,10 +32,10 @@ def parse_nodes(text: str) -> tuple[int, int]:
 def node_range(
     given: str | None, environ: Mapping[str, str] = os.environ, *, alone: bool = False
 ) -> tuple[int, int]:
-    """Return the least and the most nodes; of the step that srun started where none are given.
+    """Return the least and the most nodes; where none are given, of srun's step or of the pods.
 
     ``alone``: the job is this node's own. Raises UsageError, also where srun starts several
-    launchers on one node.
+    launchers on one node, and where a pod of several cannot know how many there are.
     """
     if alone:
         if parse_nodes(given or "1")[0] > 1:
@@ -40,6 +45,9 @@ def node_range(
             )
         return 1, 1
     if "SLURM_STEP_ID" not in environ:  # a batch script alone is one launcher on one node
+        given = given or kubernetes_nodes(environ)
+        if not given and (problem := unknown_size(environ)):
+            raise UsageError(problem)
         return parse_nodes(given or "1")
     nodes = environ.get("SLURM_STEP_NUM_NODES", "1")
     tasks = environ.get("SLURM_STEP_NUM_TASKS", nodes)
@@ -59,7 +67,7 @@ def job_name(
     *,
     alone: bool = False,
 ) -> str:
-    """Return the job's name: given, torchrun's --rdzv-id, Slurm's, or that of the script.
+    """Return the job's name: given, torchrun's --rdzv-id, Slurm's, its pods', or the script's.
 
     ``alone``: the job is this node's own, so its name has the node in it. Raises UsageError.
     """
@@ -75,12 +83,15 @@ def job_name(
     if number := environ.get("SLURM_JOB_ID"):
         ending = f"{number}-{place}" if place else number
         return _fitting(environ.get("SLURM_JOB_NAME", "slurm"), ending)
+    if pods := kubernetes_job(environ):
+        return _fitting(pods, place)
     return _fitting(_script_name(command), place)
 
 
 def is_named(given: str | None, rendezvous: str | None, environ: Mapping[str, str]) -> bool:
     """Return whether somebody has chosen the job's name, rather than the script being called so."""
-    return bool(given or (rendezvous and rendezvous != "none") or environ.get("SLURM_JOB_ID"))
+    chosen = given or (rendezvous and rendezvous != "none") or environ.get("SLURM_JOB_ID")
+    return bool(chosen or kubernetes_job(environ))
 
 
 def program_words(command: Sequence[str], *, named: bool) -> str:

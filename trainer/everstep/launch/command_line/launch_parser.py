@@ -69,12 +69,13 @@ def _add_job_options(parser: OptionParser) -> None:
         "--job",
         metavar="NAME",
         help="the job's name, the same on all of its nodes (default: --rdzv-id, Slurm's name and"
-        " number, or the script's name)",
+        " number, JOBSET_NAME, that of the PyTorchJob or TrainJob, or the script's)",
     )
     add(
         "--nnodes",
         metavar="MIN:MAX",
-        help="number of nodes that train (default 1; under srun, all nodes of the step)",
+        help="number of nodes that train (default 1; under srun, all nodes of the step; in a"
+        " PyTorchJob or TrainJob, its pods)",
     )
     add(
         "--queue",
