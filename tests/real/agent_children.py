@@ -10,14 +10,16 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from cryptography.hazmat.primitives.serialization import Encoding
-
-from everstep_agent.enrolment import renew
+from everstep_agent.commands import pod_enrolment
+from everstep_agent.config.agent_config import AgentConfig
+from everstep_agent.enrolment import enrol_pod, renew
 from everstep_agent.enrolment.certificate_files import CertificateFiles
 from everstep_agent.enrolment.renewer import Renewer
+from everstep_agent.enrolment.settings import EnrolmentSettings
 from everstep_agent.injections import guard
 from everstep_agent.ipc.processes import identify
 from everstep_agent.pair_test.runner import PairTester
@@ -35,14 +37,11 @@ from everstep_agent.storage.worker_process import JobUser
 from everstep_agent.vault.memory.region import allocate_region
 from everstep_common.orders import RunPairTest
 from everstep_common.reports import PairTested
-from everstep_controller.enrolment.listener import EnrolmentListener
-from everstep_controller.enrolment.service import EnrolmentService
-from everstep_controller.enrolment.signer import Authority, FileSigner, Wanted, new_authority
-from everstep_proto.enrolment.certificate_requests import make_request, new_key
-from everstep_proto.enrolment.messages import CertificateReply, RenewRequest
-from everstep_proto.tls import Role, TlsSettings
+from everstep_proto.enrolment.validity import validity
+from everstep_proto.tls import TlsSettings
 from fakes.waits import eventually
 from integration.storage_files import content, order
+from real.enrolment_port import NODE, enrolment_port
 
 # Of the fake CUDA library.
 _GPUS = ("0000:3b:00.0", "0000:3c:00.0")
@@ -123,52 +122,31 @@ def _in_twenty_days() -> float:
     return time.time() + 20 * 86_400
 
 
-class _Signs(EnrolmentService):
-    """What signs as the controller does, without one: that has its own unit and its own calls."""
-
-    def __init__(self, authority: Authority) -> None:
-        self._signer = FileSigner(authority)
-        self._trusted = _pem(authority)
-
-    async def renew(self, request: RenewRequest, address: str) -> CertificateReply:
-        """See EnrolmentService."""
-        signed = await self._signer.sign(request.request, _wanted("node-1"))
-        return CertificateReply(
-            certificate=signed.pem, authorities=self._trusted, cluster_id="test", port=7433
-        )
-
-
-def _pem(authority: Authority) -> str:
-    return authority.certificate.public_bytes(Encoding.PEM).decode()
-
-
-def _wanted(name: str) -> Wanted:
-    now_s = int(time.time())
-    return Wanted(name=name, role=Role.AGENT, since_s=now_s - 300, ends_s=now_s + 30 * 86_400)
-
-
 async def _renew(folder: Path) -> None:
-    now_s = int(time.time())
-    authority, _ = new_authority("test", now_s - 300, now_s + 86_400)
-    signer = FileSigner(authority)
-    files = CertificateFiles(folder / "tls")
-    files.prepare()
-    own = folder / "controller.pem"
-    for name, file in (("localhost", own), ("node-1", files.own)):
-        key = new_key()
-        signed = await signer.sign(make_request(key, name).decode(), _wanted(name))
-        file.write_bytes(key + signed.pem.encode())
-    files.authorities.write_text(_pem(authority))
-    tls = TlsSettings(ca=files.authorities, certificate=own, key=own)
-    listener = EnrolmentListener(tls, _Signs(authority), lambda _: True)
-    address = f"localhost:{listener.open('127.0.0.1:0')}"
-    serving = asyncio.create_task(listener.run())
-    agent = TlsSettings(ca=files.authorities, certificate=files.own, key=files.own)
-    renewer = Renewer("node-1", address, agent, Random(1), _in_twenty_days)
-    await renewer.renew_if_due()
-    serving.cancel()
-    listener.close()
+    held = folder / "tls"
+    held.mkdir(mode=0o700)
+    async with enrolment_port(held) as address:
+        files = CertificateFiles(held)
+        tls = TlsSettings(ca=files.authorities, certificate=files.own, key=files.own)
+        renewer = Renewer(NODE, address, tls, Random(1), _in_twenty_days)
+        await renewer.renew_if_due()
     assert (renewer.renewed, renewer.trouble) == (1, ""), renewer.trouble
+
+
+async def _enrol_pod(folder: Path) -> None:
+    known = folder / "known"
+    known.mkdir()
+    (folder / "token").write_text("of a service account")
+    config = AgentConfig(
+        node=NODE,
+        data_folder=folder / "data",
+        enrolment=EnrolmentSettings(authority=known / "ca.pem", kubernetes_token=folder / "token"),
+    )
+    async with enrolment_port(known) as address:
+        changed = replace(config, enrolment=replace(config.enrolment, address=address))
+        made = await asyncio.to_thread(pod_enrolment.enrolled, changed)
+    assert made.tls.certificate is not None
+    assert validity(made.tls.certificate.read_bytes()).ends_s > time.time()
 
 
 # By the file that runs as a process.
@@ -179,6 +157,7 @@ CHILDREN: Mapping[str, Callable[[Path], Coroutine[None, None, None]]] = {
     amd_smi_child.__file__: _amd_child,
     guard.__file__: _guard,
     renew.__file__: _renew,
+    enrol_pod.__file__: _enrol_pod,
 }
 
 if __name__ == "__main__":
