@@ -28,7 +28,7 @@ from everstep_controller.core.events import (
     SettingsApplied,
 )
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.journal.port import JournalLostError
+from everstep_controller.journal.port import JournalLostError, JournalWentBackError
 from everstep_controller.runtime.runtime import Journaling, Runtime
 from everstep_controller.webhooks.webhooks import Webhooks
 
@@ -140,7 +140,10 @@ class Controller:
         parts = {*self._running, self.parts.base.journal.failure}
         done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
         part = done.pop()
-        if isinstance(lost := part.exception(), JournalLostError):
+        lost = part.exception()
+        if isinstance(lost, JournalWentBackError):
+            self.parts.base.cluster.note_old_journal()
+        if isinstance(lost, JournalLostError):
             return str(lost)
         name = part.get_name() if isinstance(part, asyncio.Task) else "journal's thread"
         return f"the {name} ended: {part.exception()!r}"

@@ -91,6 +91,11 @@ class PostgresServer:
             cursor = connection.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
 
+    def run(self, program: str, *words: str) -> None:
+        """Run a program of PostgreSQL's with this server."""
+        here = ("--host=127.0.0.1", f"--port={self.port}", f"--username={_USER}")
+        subprocess.run(_as_user(str(_installed() / program), *here, *words), check=True, cwd="/")
+
     def setting(self, name: str, value: str) -> None:
         """Change a setting of the running server."""
         self.execute(f"alter system set {name} = '{value}'")

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import signal
 import subprocess
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
@@ -139,6 +140,29 @@ def test_a_second_controller_waits_for_nobody_who_lives_and_succeeds_one_that_st
             assert "Traceback" not in said
             assert successor.terminate() == 0
     assert replay(postgres_backend(server, database), Core).differences == ()
+
+
+def test_a_database_that_was_restored_ends_the_controller_and_the_next_one_acts_on_nothing(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    database = server.new_database()
+    url, dump = server.url(database), str(server.folder / "dump")
+    with start_controller(tmp_path, journal=url) as running:
+        asyncio.run(send_until(running.port, 1, 10))
+        server.run("pg_dump", "--format=custom", "--schema=everstep", f"--file={dump}", database)
+        asyncio.run(send_until(running.port, 11, 20))
+        server.run("pg_restore", "--clean", "--if-exists", f"--dbname={database}", dump)
+        assert running.process.stderr is not None
+        said = running.process.stderr.read()
+        assert running.process.wait(60) == 1
+        assert "the database goes back to event" in said
+        assert "Start 'everstep-controller recover'" in said
+        assert "Traceback" not in said
+    with start_controller(tmp_path, journal=url) as successor:
+        address = f"http://127.0.0.1:{successor.metrics_port}/metrics"
+        with urllib.request.urlopen(address, timeout=30) as answer:
+            assert "everstep_controller_halted 1.0" in answer.read().decode()
+        assert successor.terminate() == 0
 
 
 def test_a_controller_whose_database_is_not_there_says_so_in_one_sentence(tmp_path: Path) -> None:

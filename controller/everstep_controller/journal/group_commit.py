@@ -35,6 +35,7 @@ _PROBE_S = 1.0
 # For so long the loop carries out what is durable, before others of the loop have their turn: what
 # the first of 1,000 findings calls for does not wait until the last one is decided.
 _TURN_S = 0.005
+_ENDED = "the journal's thread has ended"
 # Entries that are handed over without a look at the time.
 _SLICE = 8
 
@@ -170,6 +171,8 @@ class GroupCommit:
 
     async def call(self, operation: Callable[[JournalWriter], T]) -> T:
         """Run an operation in a transaction and return its result. Raises JournalFull."""
+        if self.failure.done():
+            raise JournalFull(_ENDED)
         future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put(_Call(operation, future))  # type: ignore[arg-type]
         return await future
@@ -180,29 +183,37 @@ class GroupCommit:
         try:
             self._serve()
         except JournalLostError as error:
-            self._post(self._end, error)
+            self._post(self._die, error)
         except Exception as error:  # Whoever watches this ends the process: nobody else would.
             logger.exception("the journal's thread died")
-            self._post(self._end, error)
+            self._post(self._die, error)
 
     def _serve(self) -> None:
         store = self._open_store()
         try:
-            while True:
+            stops = False
+            while not stops:
                 batch = self._take(store.beat_s)
-                self._owed.extend(batch.writes)
-                self._held += batch.entries
-                if self._settle(store):
-                    self._commit(store, is_beat=batch.is_empty)
-                for call in batch.calls:
-                    self._answer(store, call)
-                if batch.stop:
-                    break
+                stops = batch.stop
+                self._serve_batch(store, batch)
             # What is unknown even then is told to nobody: its senders ask again.
             if self._unsettled is not None and self._settle(store):
                 self._commit(store)
         finally:
             store.close()
+
+    def _serve_batch(self, store: JournalWriter, batch: _Batch) -> None:
+        self._owed.extend(batch.writes)
+        self._held += batch.entries
+        try:
+            if self._settle(store):
+                self._commit(store, is_beat=batch.is_empty)
+            for call in batch.calls:
+                self._answer(store, call)
+        except Exception:
+            for call in batch.calls:
+                self._post(_refuse, call, JournalFull(_ENDED))
+            raise
 
     def _take(self, beat_s: float | None) -> _Batch:
         """Wait for work; while nothing can be written, no longer than until the next probe."""
@@ -349,6 +360,13 @@ class GroupCommit:
     def _end(self, error: BaseException) -> None:
         if not self.failure.done():
             self.failure.set_exception(error)
+
+    def _die(self, error: BaseException) -> None:
+        """End, and refuse the calls that the thread will never come to."""
+        self._end(error)
+        while not self._queue.empty():
+            if isinstance(item := self._queue.get(), _Call):
+                _refuse(item, JournalFull(_ENDED))
 
     def _failed(self, entries: list[JournalEntry], error: JournalFull) -> None:
         self._full = error

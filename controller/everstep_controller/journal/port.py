@@ -31,6 +31,10 @@ class JournalLostError(Exception):
     """Another controller writes this journal now, or it is not what this one wrote; a sentence."""
 
 
+class JournalWentBackError(JournalLostError):
+    """The journal lacks what this controller has written there, and acknowledged."""
+
+
 class DamagedJournalError(Exception):
     """The journal does not say what was written to it; the message names the row."""
 

@@ -100,6 +100,10 @@ class ClusterKeeper:
         self.cluster = Cluster(state.cluster_id, max(state.term, self.cluster.term))
         self._file.write(self.cluster)
 
+    def note_old_journal(self) -> None:
+        """Have the next start halt until a recovery, though no newer term was begun."""
+        self._file.write(Cluster(self.cluster.id, self.cluster.term + 1))
+
 
 def cluster_of(journal: Cluster, kept: Cluster | None, *, recovering: bool) -> Cluster:
     """Return the cluster of a controller that starts; a new one where there is none.

@@ -207,10 +207,15 @@ def test_a_writer_that_is_no_longer_the_one_ends_the_thread_with_its_sentence(
         journal = GroupCommit(lambda: Superseded(tmp_path / "j"), sender)
         journal.append(entry("first"))
         journal.start(0)
+        waiting = asyncio.create_task(journal.call(lambda store: store.marks()))
         try:
             await asyncio.wait_for(journal.failure, 20)
         finally:
             assert (sender.done, sender.refused) == ([], 0)
+            for call in (waiting, journal.call(lambda store: store.marks())):
+                with pytest.raises(JournalFull, match="the journal's thread has ended"):
+                    await call
+            await journal.stop()
 
     with pytest.raises(JournalLostError, match="another controller"):
         asyncio.run(scenario())

@@ -155,5 +155,6 @@ def _is_here(host: str) -> bool:
 
 
 def _one_line(error: psycopg.Error) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    told = error.diag.message_primary or str(error)
+    lines = [line.strip() for line in told.splitlines() if line.strip()]
     return "; ".join(lines) or type(error).__name__

@@ -30,6 +30,7 @@ from everstep_controller.journal.port import (
     JournalLockedError,
     JournalLostError,
     JournalUnknownError,
+    JournalWentBackError,
     JournalWriteError,
 )
 from everstep_controller.journal.postgres.connection import (
@@ -220,10 +221,10 @@ class LeaseSession:
         found = self.connection.execute(_END_BACKENDS, values).fetchone()
         ended, there = (0, 0) if found is None else found
         logger.info(
-            "%s has not written for too long: its lease is taken, %d of %d connections ended",
+            "the lease of %s is taken; of %d connections that it had left, %d were ended",
             holder,
-            ended,
             there,
+            ended,
         )
 
     def _read_marks(self) -> None:
@@ -310,7 +311,7 @@ class LeaseSession:
         if (now.journal, now.term, now.holder, now.chain.seq, now.writes) == mine:
             # A question of ours was answered to nobody, and has moved the beat.
             raise JournalUnknownError("the lease was moved by a connection that was given up")
-        raise JournalLostError(_why_lost(held, now))
+        raise _lost(held, now)
 
     def _read_row(self) -> LeaseRow:
         try:
@@ -338,7 +339,7 @@ class LeaseSession:
         if self._warnings:
             raise JournalUnknownError("; ".join(self._warnings))
         if row is None:
-            raise JournalLostError(_why_lost(held, self._read_row()))
+            raise _lost(held, self._read_row())
         now = LeaseRow.of(row)
         self._unknown = None
         self._row = replace(held, beat=now.beat)
@@ -347,7 +348,7 @@ class LeaseSession:
         if unknown and (now.writes, now.chain) == (held.writes + 1, unknown.chain):
             self._take_over(unknown, beats=0)
             return True
-        raise JournalLostError(_why_lost(held, now))
+        raise _lost(held, now)
 
     def _take_over(self, written: _Unknown, beats: int) -> None:
         """Know from now on what is durable."""
@@ -382,25 +383,26 @@ def _told(holder: Holder) -> str:
     return json.dumps([holder.id, process.host, process.place, process.pid, process.started])
 
 
-def _why_lost(held: LeaseRow, now: LeaseRow) -> str:
+def _lost(held: LeaseRow, now: LeaseRow) -> JournalLostError:
+    """Return why a journal may not be written any more."""
     if now.journal != held.journal:
-        return (
+        return JournalLostError(
             "the database is another one now, with another journal: journal in controller.toml, "
             "or the address that it names, leads to another cluster's"
         )
     if (now.term, now.writes, now.chain.seq) < (held.term, held.writes, held.chain.seq):
-        return (
+        return JournalWentBackError(
             f"the database goes back to event {now.chain.seq} of term {now.term}, and this "
             f"controller has written up to event {held.chain.seq} of term {held.term}: it was "
             "restored from an older copy, or its new leader lacks what the old one had. Start "
             "'everstep-controller recover', which rebuilds from the agents what it does not have"
         )
     if now.term != held.term:
-        return (
+        return JournalLostError(
             f"{now.seen().holder or 'somebody'} has taken the journal's lease (term {now.term}; "
             f"this controller's was {held.term}), and this controller may act no more"
         )
-    return (
+    return JournalLostError(
         f"somebody has changed the row of the journal's lease: it says holder {now.holder!r:.100} "
         f"and event {now.chain.seq}, and this controller has written up to event {held.chain.seq}; "
         "nobody but controllers may write there"
