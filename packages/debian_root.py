@@ -198,6 +198,7 @@ def _write_settings(root: Path) -> None:
         "group": _GROUPS,
         "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
         "hostname": "localhost\n",
+        "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     }
     for name, text in files.items():
         (root / "etc" / name).write_text(text)

@@ -27,7 +27,11 @@ _CONTROLLER_USER = 65532
 # Folders that a user other than root writes.
 _OWNERS = {"var/lib/everstep-controller": _CONTROLLER_USER}
 _MODES = {"tmp": 0o1777, "root": 0o700, "var/lib/everstep-controller": 0o750}
-_COMMON = {"SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt", "LANG": "C.UTF-8"}
+_COMMON = {
+    "SSL_CERT_FILE": "/etc/ssl/certs/ca-certificates.crt",
+    "LANG": "C.UTF-8",
+    "TZ": "UTC",
+}
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 _MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 _CONFIG = "application/vnd.oci.image.config.v1+json"

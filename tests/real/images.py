@@ -2,7 +2,8 @@
 
 import json
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,21 +36,55 @@ class Bundle:
 
     def run(self, name: str, pod: Pod) -> "subprocess.CompletedProcess[str]":
         """Run a container to its end."""
-        config = self.folder / "config.json"
-        own = self.folder / "config.image.json"
-        if not own.exists():
-            own.write_bytes(config.read_bytes())
-        config.write_text(json.dumps(_configured(json.loads(own.read_text()), pod)))
-        root = self.folder.parent / "runc"
-        command = ["runc", "--root", str(root), "run", "--bundle", str(self.folder), name]
         return subprocess.run(
-            command,
+            self._command(name, pod),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=120,
             check=False,
         )
+
+    @contextmanager
+    def running(self, name: str, pod: Pod, log: Path) -> Iterator[None]:
+        """Run a container until the block is left; what it says is in a file."""
+        with log.open("wb") as said:
+            started = subprocess.Popen(
+                self._command(name, pod), stdin=subprocess.DEVNULL, stdout=said, stderr=said
+            )
+        try:
+            yield
+        finally:
+            subprocess.run([*self._runc, "kill", name, "TERM"], capture_output=True, check=False)
+            try:
+                started.wait(30)
+            except subprocess.TimeoutExpired:
+                subprocess.run(
+                    [*self._runc, "delete", "--force", name], capture_output=True, check=False
+                )
+                started.wait(30)
+
+    def exec(self, name: str, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Run a program in a container that runs."""
+        return subprocess.run(
+            [*self._runc, "exec", name, *words],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    @property
+    def _runc(self) -> list[str]:
+        return ["runc", "--root", str(self.folder.parent / "runc")]
+
+    def _command(self, name: str, pod: Pod) -> list[str]:
+        config = self.folder / "config.json"
+        own = self.folder / "config.image.json"
+        if not own.exists():
+            own.write_bytes(config.read_bytes())
+        config.write_text(json.dumps(_configured(json.loads(own.read_text()), pod)))
+        return [*self._runc, "run", "--bundle", str(self.folder), name]
 
 
 def unpacked(archive: Path, version: str, folder: Path) -> Bundle:
