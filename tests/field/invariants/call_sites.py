@@ -277,8 +277,9 @@ def _enrolment_of_agents() -> Iterator[CallSite]:
     )
     yield CallSite(f"{a}renewer", "%s: %s", _N, "a joined node has its certificate")
     yield CallSite(
-        *(f"{_A}.commands.pod_enrolment",),
-        *("this pod has no certificate yet, and asks again: %s", _N),
+        f"{_A}.commands.pod_enrolment",
+        "this pod has no certificate yet, and asks again: %s",
+        _N,
         "no agent of the field is a pod",
     )
     yield CallSite(
