@@ -223,6 +223,36 @@ def test_a_stopped_controller_that_is_resumed_writes_nothing_and_ends_with_a_sen
     assert bodies == [event(last + 1).body, event(last + 2).body]
 
 
+def test_a_database_that_takes_three_seconds_for_a_commit_keeps_its_writer(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    refused = list[str]()
+
+    def contend() -> None:
+        try:
+            with elsewhere(backend).lock():
+                pass
+        except JournalLockedError as error:
+            refused.append(str(error))
+
+    with writing(backend) as store:
+        shared.execute(
+            "create function everstep.slow() returns trigger language plpgsql as "
+            "$$ begin perform pg_sleep(3); return null; end $$; "
+            "create constraint trigger slow after insert on everstep.event deferrable initially "
+            "deferred for each row execute function everstep.slow()",
+            database=database,
+        )
+        contender = threading.Thread(target=contend)
+        contender.start()
+        for number in (1, 2):
+            append(store, number)
+        contender.join()
+    assert len(refused) == 1
+    assert numbers_in(backend) == [1, 2]
+
+
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
@@ -526,6 +556,16 @@ def test_a_server_that_is_not_there_is_told_with_its_address(tmp_path: Path) -> 
     backend = PostgresBackend(Place("postgresql://x@127.0.0.1:1/nothing"), surroundings())
     with pytest.raises(JournalAccessError, match=r"127\.0\.0\.1.*port 1"), backend.lock():
         pass
+
+
+def test_of_several_hosts_the_one_is_taken_that_takes_writes(
+    shared: PostgresServer, database: str
+) -> None:
+    url = shared.url(database).replace("127.0.0.1:", "127.0.0.1:1,127.0.0.1:")
+    backend = PostgresBackend(Place(url), surroundings())
+    with writing(backend) as store:
+        append(store, 1)
+    assert numbers_in(backend) == [1]
 
 
 def test_a_password_comes_from_its_file_and_is_in_no_sentence(
