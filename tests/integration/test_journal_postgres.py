@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trustme
 
 from everstep_common.credential_file import CredentialFile
 from everstep_controller.journal.lease import Process
@@ -592,6 +593,34 @@ def test_a_password_comes_from_its_file_and_is_in_no_sentence(
     file.unlink()
     unread = pytest.raises(JournalAccessError, match=r"journal_password_file: .*cannot be read")
     with unread, backend.lock():
+        pass
+
+
+def test_a_server_is_believed_by_its_certificate_alone(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    database, (ours, another) = server.new_database(), (trustme.CA(), trustme.CA())
+    certificate = ours.issue_cert("localhost")
+    server.give_file("server.crt", certificate.cert_chain_pems[0].bytes())
+    server.give_file("server.key", certificate.private_key_pem.bytes())
+    server.setting("ssl", "on")
+    for authority in (ours, another):
+        authority.cert_pem.write_to_path(tmp_path / f"{authority is ours}.pem")
+
+    def backend(name: str) -> PostgresBackend:
+        url = server.url(database).replace("127.0.0.1", "localhost")
+        query = f"?sslmode=verify-full&sslrootcert={tmp_path / name}"
+        return PostgresBackend(Place(url + query), surroundings())
+
+    with writing(backend("True.pem")) as store:
+        append(store, 1)
+        encrypted = server.execute(
+            "select bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid) "
+            "where application_name like 'everstep%'"
+        )
+        assert encrypted == [(True,)]
+    refused = pytest.raises(JournalAccessError, match="certificate verify failed")
+    with refused, backend("False.pem").lock():
         pass
 
 
