@@ -96,6 +96,14 @@ class PostgresServer:
         here = ("--host=127.0.0.1", f"--port={self.port}", f"--username={_USER}")
         subprocess.run(_as_user(str(_installed() / program), *here, *words), check=True, cwd="/")
 
+    def give_file(self, name: str, content: bytes) -> None:
+        """Put a file that only the server reads into its folder."""
+        path = self.folder / "data" / name
+        path.write_bytes(content)
+        path.chmod(0o600)
+        if os.geteuid() == 0:
+            shutil.chown(path, _USER, _USER)
+
     def setting(self, name: str, value: str) -> None:
         """Change a setting of the running server."""
         self.execute(f"alter system set {name} = '{value}'")

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import trustme
 
 from everstep_common.credential_file import CredentialFile
 from everstep_controller.journal.lease import Process
@@ -221,6 +222,36 @@ def test_a_stopped_controller_that_is_resumed_writes_nothing_and_ends_with_a_sen
         append(new, last + 2)
         bodies = [one.body for one in new.events(last)]
     assert bodies == [event(last + 1).body, event(last + 2).body]
+
+
+def test_a_database_that_takes_three_seconds_for_a_commit_keeps_its_writer(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    refused = list[str]()
+
+    def contend() -> None:
+        try:
+            with elsewhere(backend).lock():
+                pass
+        except JournalLockedError as error:
+            refused.append(str(error))
+
+    with writing(backend) as store:
+        shared.execute(
+            "create function everstep.slow() returns trigger language plpgsql as "
+            "$$ begin perform pg_sleep(3); return null; end $$; "
+            "create constraint trigger slow after insert on everstep.event deferrable initially "
+            "deferred for each row execute function everstep.slow()",
+            database=database,
+        )
+        contender = threading.Thread(target=contend)
+        contender.start()
+        for number in (1, 2):
+            append(store, number)
+        contender.join()
+    assert len(refused) == 1
+    assert numbers_in(backend) == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -528,6 +559,16 @@ def test_a_server_that_is_not_there_is_told_with_its_address(tmp_path: Path) -> 
         pass
 
 
+def test_of_several_hosts_the_one_is_taken_that_takes_writes(
+    shared: PostgresServer, database: str
+) -> None:
+    url = shared.url(database).replace("127.0.0.1:", "127.0.0.1:1,127.0.0.1:")
+    backend = PostgresBackend(Place(url), surroundings())
+    with writing(backend) as store:
+        append(store, 1)
+    assert numbers_in(backend) == [1]
+
+
 def test_a_password_comes_from_its_file_and_is_in_no_sentence(
     server: PostgresServer, tmp_path: Path
 ) -> None:
@@ -552,6 +593,34 @@ def test_a_password_comes_from_its_file_and_is_in_no_sentence(
     file.unlink()
     unread = pytest.raises(JournalAccessError, match=r"journal_password_file: .*cannot be read")
     with unread, backend.lock():
+        pass
+
+
+def test_a_server_is_believed_by_its_certificate_alone(
+    server: PostgresServer, tmp_path: Path
+) -> None:
+    database, (ours, another) = server.new_database(), (trustme.CA(), trustme.CA())
+    certificate = ours.issue_cert("localhost")
+    server.give_file("server.crt", certificate.cert_chain_pems[0].bytes())
+    server.give_file("server.key", certificate.private_key_pem.bytes())
+    server.setting("ssl", "on")
+    for authority in (ours, another):
+        authority.cert_pem.write_to_path(tmp_path / f"{authority is ours}.pem")
+
+    def backend(name: str) -> PostgresBackend:
+        url = server.url(database).replace("127.0.0.1", "localhost")
+        query = f"?sslmode=verify-full&sslrootcert={tmp_path / name}"
+        return PostgresBackend(Place(url + query), surroundings())
+
+    with writing(backend("True.pem")) as store:
+        append(store, 1)
+        encrypted = server.execute(
+            "select bool_and(ssl) from pg_stat_ssl join pg_stat_activity using (pid) "
+            "where application_name like 'everstep%'"
+        )
+        assert encrypted == [(True,)]
+    refused = pytest.raises(JournalAccessError, match="certificate verify failed")
+    with refused, backend("False.pem").lock():
         pass
 
 

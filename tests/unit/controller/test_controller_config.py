@@ -237,3 +237,35 @@ def test_names_of_conditions_are_known_by_how_they_are_written(tmp_path: Path) -
         f"core.observe: 'xidfatal' {end}",
         f"groups.a.enforce_shares: 'Xid Fatal' {end}",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ('journal = "mysql://x@h/d"', "expected the path of a file or postgresql://"),
+        ('journal = "postgresql://x:swordfish@h/d"', "has a password in it"),
+        ('journal = "postgresql://x@db.example/d"', "sslmode=verify-full"),
+        ('journal = "postgresql://x@127.0.0.1"', "names no database"),
+        ("journal = 7", "journal: expected a string, got 7"),
+        ('journal = "/j"\njournal_password_file = "{file}"', "the journal is a file"),
+        ('journal_password_file = "swordfish"', "expected the absolute path of a file"),
+    ],
+)
+def test_a_journal_that_cannot_be_is_told_with_what_to_type(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("herring\n")
+    file.chmod(0o600)
+    with pytest.raises(ConfigError, match=sentence) as refused:
+        loaded(tmp_path, text.replace("{file}", str(file)))
+    assert "swordfish" not in str(refused.value)
+
+
+def test_what_is_not_in_a_database_lies_in_the_folder_for_the_state(tmp_path: Path) -> None:
+    config = loaded(tmp_path, 'journal = "postgresql://x@127.0.0.1/d"\nstate_folder = "/state"\n')
+    assert config.hang_evidence == Path("/state/journal.hangs")
+    assert config.webhook_cursor("pager") == Path("/state/journal.webhooks/pager.json")
+    assert config.cluster_file_beside(tmp_path / "c.toml") == tmp_path / "c.cluster"
+    file = loaded(tmp_path, 'journal = "/var/x/own.sqlite"\n')
+    assert file.hang_evidence == Path("/var/x/own.hangs")
