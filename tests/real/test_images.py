@@ -141,7 +141,7 @@ def test_the_controller_makes_its_cluster_without_a_right(
     for _ in range(2):  # as each start of the pod does
         done = controller.run("init", Pod(args=words, mounts=mounts))
         assert done.returncode == 0, done.stdout + done.stderr
-    assert "controller.toml has what is needed" in done.stdout
+        assert "controller.toml has what is needed" in done.stdout
     assert sorted(path.name for path in (state / "operators").iterdir()) == [
         "admin.pem",
         "ca.pem",
