@@ -522,6 +522,14 @@ def test_a_user_who_may_not_make_tables_reads_how_the_database_is_made_theirs(
         pass
 
 
+def test_a_database_without_a_journal_is_told_to_whoever_reads_it(
+    shared: PostgresServer, database: str
+) -> None:
+    told = pytest.raises(JournalAccessError, match="the database has no journal yet")
+    with closing(postgres_backend(shared, database).open_reader()) as reader, told:
+        reader.last()
+
+
 def test_a_server_that_is_not_there_is_told_with_its_address(tmp_path: Path) -> None:
     backend = PostgresBackend(Place("postgresql://x@127.0.0.1:1/nothing"), surroundings())
     with pytest.raises(JournalAccessError, match=r"127\.0\.0\.1.*port 1"), backend.lock():
@@ -548,7 +556,12 @@ def test_a_password_comes_from_its_file_and_is_in_no_sentence(
     failed = pytest.raises(JournalAccessError, match="password authentication failed")
     with failed as told, backend.lock():
         pass
+    assert "replace that in the file" in str(told.value)
     assert "herring" not in str(told.value)
+    without = PostgresBackend(Place(url), surroundings())
+    asked = pytest.raises(JournalAccessError, match="name that as journal_password_file")
+    with asked, without.lock():
+        pass
     file.unlink()
     unread = pytest.raises(JournalAccessError, match=r"journal_password_file: .*cannot be read")
     with unread, backend.lock():
@@ -562,12 +575,21 @@ def test_a_password_comes_from_its_file_and_is_in_no_sentence(
         ("postgresql://a@127.0.0.1/d?password=swordfish", "journal_password_file"),
         ("postgresql://a@db.example/d", "sslmode=verify-full"),
         ("postgresql://a@127.0.0.1,db.example/d", "db.example is another machine"),
+        ("postgresql://a@db.example/d?sslmode=prefer", "sslmode=verify-full"),
+        ("postgresql://a@db.example/d?sslmode=", "sslmode=verify-full"),
+        ("postgresql://a@127.0.0.1.example/d", "127.0.0.1.example is another machine"),
+        ("postgresql://a@/d?hostaddr=192.0.2.1", "192.0.2.1 is another machine"),
+        ("postgresql://a@localhost/d?hostaddr=192.0.2.1", "192.0.2.1 is another machine"),
+        ("postgresql://a@127.0.0.1/d?sslkey=/x&sslpassword=swordfish", "has sslpassword in it"),
         ("postgresql://a@127.0.0.1", "names no database"),
         ("postgresql://a@127.0.0.1/d?sslmood=x", 'invalid URI query parameter: "sslmood"'),
         ("postgresql://a@127.0.0.1/d?passfile=/x", "remove one of them"),
         ("postgresql://a@db.example/d?sslmode=verify-full", ""),
         ("postgresql://a@127.0.0.1:5433,[::1]/d?target_session_attrs=any", ""),
         ("postgresql:///d?host=/run/postgresql", ""),
+        ("postgresql://a@%2Frun%2Fpostgresql/d", ""),
+        ("postgresql://a@db.example/d?hostaddr=127.0.0.1", ""),
+        ("postgresql://a@db.example/d?sslmode=disable", ""),
     ],
 )
 def test_an_address_is_judged_before_it_is_used(url: str, sentence: str) -> None:

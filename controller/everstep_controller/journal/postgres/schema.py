@@ -89,7 +89,7 @@ def migrate(connection: DeadlineConnection) -> None:
         raise JournalRefusedError(
             f"{sentence(error)}: the database has to be its user's own, as after "
             "'createdb --owner USER DATABASE'; what is there: 'alter database DATABASE owner to "
-            "USER'"
+            "USER', and in it 'reassign owned by OTHER to USER' where another user made the journal"
         ) from error
     except psycopg.Error as error:
         raise JournalAccessError(sentence(error)) from error
