@@ -26,6 +26,7 @@ from everstep_controller.journal.port import (
 )
 from everstep_controller.journal.postgres.connection import Place, url_problem
 from everstep_controller.journal.postgres.journal import PostgresBackend, PostgresJournal
+from everstep_controller.journal.postgres.schema import NEWEST, known_version, migrate
 from everstep_controller.journal.postgres.surroundings import lives, surroundings, this_process
 from fakes.postgres_server import PostgresServer, postgres_server
 from fakes.waits import wait_until
@@ -500,6 +501,18 @@ def test_another_clusters_database_in_its_place_is_not_written(
 def put_in_place(server: PostgresServer, backup: str, database: str) -> None:
     server.execute(f"drop database {database} with (force)")
     server.execute(f"alter database {backup} rename to {database}")
+
+
+def test_of_two_first_starts_at_once_the_later_one_sees_the_schema_that_the_other_made(
+    shared: PostgresServer, database: str
+) -> None:
+    place = Place(shared.url(database))
+    with closing(place.connect("first")) as first, closing(place.connect("later")) as later:
+        assert known_version(later) == 0
+        with later.transaction():
+            later.execute("select pg_advisory_xact_lock(1)")
+            migrate(first)
+            assert known_version(later) == NEWEST
 
 
 def test_a_schema_that_is_somebody_elses_is_left_alone(
