@@ -22,11 +22,13 @@ from everstep_controller.journal.port import (
     JournalLostError,
     JournalRefusedError,
     JournalUnknownError,
+    JournalWentBackError,
     JournalWriteError,
     Mark,
 )
 from everstep_controller.journal.postgres.connection import Place, url_problem
 from everstep_controller.journal.postgres.journal import PostgresBackend, PostgresJournal
+from everstep_controller.journal.postgres.schema import NEWEST, known_version, migrate
 from everstep_controller.journal.postgres.surroundings import lives, surroundings, this_process
 from fakes.postgres_server import PostgresServer, postgres_server
 from fakes.waits import wait_until
@@ -283,7 +285,7 @@ def test_a_lease_whose_row_is_gone_is_told_while_it_runs_and_at_a_start(
     with writing(backend) as store:
         append(store, 1)
         shared.execute("delete from everstep.lease", database=database)
-        with pytest.raises(JournalLostError, match="is gone from the database"):
+        with pytest.raises(JournalWentBackError, match=r"is gone from the database.*recover"):
             append(store, 2)
     with pytest.raises(JournalRefusedError, match="drop schema everstep cascade"), backend.lock():
         pass
@@ -533,6 +535,18 @@ def put_in_place(server: PostgresServer, backup: str, database: str) -> None:
     server.execute(f"alter database {backup} rename to {database}")
 
 
+def test_of_two_first_starts_at_once_the_later_one_sees_the_schema_that_the_other_made(
+    shared: PostgresServer, database: str
+) -> None:
+    place = Place(shared.url(database))
+    with closing(place.connect("first")) as first, closing(place.connect("later")) as later:
+        assert known_version(later) == 0
+        with later.transaction():
+            later.execute("select pg_advisory_xact_lock(1)")
+            migrate(first)
+            assert known_version(later) == NEWEST
+
+
 def test_a_schema_that_is_somebody_elses_is_left_alone(
     shared: PostgresServer, database: str
 ) -> None:
@@ -551,6 +565,14 @@ def test_a_user_who_may_not_make_tables_reads_how_the_database_is_made_theirs(
     refused = pytest.raises(JournalRefusedError, match="createdb --owner USER DATABASE")
     with refused, backend.lock():
         pass
+
+
+def test_a_database_without_a_journal_is_told_to_whoever_reads_it(
+    shared: PostgresServer, database: str
+) -> None:
+    told = pytest.raises(JournalAccessError, match="the database has no journal yet")
+    with closing(postgres_backend(shared, database).open_reader()) as reader, told:
+        reader.last()
 
 
 def test_a_server_that_is_not_there_is_told_with_its_address(tmp_path: Path) -> None:
@@ -589,7 +611,12 @@ def test_a_password_comes_from_its_file_and_is_in_no_sentence(
     failed = pytest.raises(JournalAccessError, match="password authentication failed")
     with failed as told, backend.lock():
         pass
+    assert "replace that in the file" in str(told.value)
     assert "herring" not in str(told.value)
+    without = PostgresBackend(Place(url), surroundings())
+    asked = pytest.raises(JournalAccessError, match="name that as journal_password_file")
+    with asked, without.lock():
+        pass
     file.unlink()
     unread = pytest.raises(JournalAccessError, match=r"journal_password_file: .*cannot be read")
     with unread, backend.lock():
@@ -631,12 +658,21 @@ def test_a_server_is_believed_by_its_certificate_alone(
         ("postgresql://a@127.0.0.1/d?password=swordfish", "journal_password_file"),
         ("postgresql://a@db.example/d", "sslmode=verify-full"),
         ("postgresql://a@127.0.0.1,db.example/d", "db.example is another machine"),
+        ("postgresql://a@db.example/d?sslmode=prefer", "sslmode=verify-full"),
+        ("postgresql://a@db.example/d?sslmode=", "sslmode=verify-full"),
+        ("postgresql://a@127.0.0.1.example/d", "127.0.0.1.example is another machine"),
+        ("postgresql://a@/d?hostaddr=192.0.2.1", "192.0.2.1 is another machine"),
+        ("postgresql://a@localhost/d?hostaddr=192.0.2.1", "192.0.2.1 is another machine"),
+        ("postgresql://a@127.0.0.1/d?sslkey=/x&sslpassword=swordfish", "has sslpassword in it"),
         ("postgresql://a@127.0.0.1", "names no database"),
         ("postgresql://a@127.0.0.1/d?sslmood=x", 'invalid URI query parameter: "sslmood"'),
         ("postgresql://a@127.0.0.1/d?passfile=/x", "remove one of them"),
         ("postgresql://a@db.example/d?sslmode=verify-full", ""),
         ("postgresql://a@127.0.0.1:5433,[::1]/d?target_session_attrs=any", ""),
         ("postgresql:///d?host=/run/postgresql", ""),
+        ("postgresql://a@%2Frun%2Fpostgresql/d", ""),
+        ("postgresql://a@db.example/d?hostaddr=127.0.0.1", ""),
+        ("postgresql://a@db.example/d?sslmode=disable", ""),
     ],
 )
 def test_an_address_is_judged_before_it_is_used(url: str, sentence: str) -> None:

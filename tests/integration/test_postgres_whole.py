@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import signal
 import subprocess
 import urllib.request
@@ -43,13 +44,15 @@ def journaled(server: PostgresServer, database: str) -> list[int]:
 
 
 @asynccontextmanager
-async def sending(port: int, first: int) -> AsyncIterator[tuple[AgentStream, int]]:
+async def sending(
+    port: int, first: int, last: int = RECORDS
+) -> AsyncIterator[tuple[AgentStream, int]]:
     """Send findings from one on without waiting; yield what was acknowledged before."""
     async with agent_stream(port, "node-1") as agent:
         welcome = await agent.hello()
 
         async def send() -> None:
-            for sequence in range(max(first, welcome.acknowledged + 1), RECORDS + 1):
+            for sequence in range(max(first, welcome.acknowledged + 1), last + 1):
                 await agent.finding(sequence)
 
         task = asyncio.create_task(send())
@@ -60,8 +63,8 @@ async def sending(port: int, first: int) -> AsyncIterator[tuple[AgentStream, int
             await asyncio.gather(task, return_exceptions=True)
 
 
-async def send_until(port: int, first: int, goal: int) -> int:
-    async with sending(port, first) as (agent, known):
+async def send_until(port: int, first: int, goal: int, last: int = RECORDS) -> int:
+    async with sending(port, first, last) as (agent, known):
         reached = max(known, first - 1)
         while reached < goal:
             reached = (await agent.wait_for("ack")).ack.sequence
@@ -107,13 +110,53 @@ def test_a_kill_of_the_database_under_a_controller_loses_and_repeats_no_record(
     assert replay(postgres_backend(server, database), Core).differences == ()
 
 
-async def resend_until(port: int, first: int, goal: int) -> int:
+async def resend_until(port: int, first: int, goal: int, last: int = RECORDS) -> int:
     """Send on; connect again where new work is refused meanwhile, as agents do."""
     reached = first - 1
     while reached < goal:
-        with contextlib.suppress(grpc.aio.AioRpcError):
-            reached = await send_until(port, reached + 1, goal)
+        with contextlib.suppress(grpc.aio.AioRpcError, EOFError):
+            reached = await send_until(port, reached + 1, goal, last)
     return reached
+
+
+async def send_into_an_outage(port: int, server: PostgresServer) -> int:
+    """Send until the controller refuses more, as its database is gone; return what it has said."""
+    async with agent_stream(port, "node-1") as agent:
+        reached = (await agent.hello()).acknowledged
+
+        async def send() -> None:
+            for sequence in itertools.count(reached + 1):
+                await agent.finding(sequence)
+
+        task = asyncio.create_task(send())
+        try:
+            reached = (await agent.wait_for("ack")).ack.sequence
+            await asyncio.to_thread(server.kill)
+            while True:
+                reached = (await agent.wait_for("ack")).ack.sequence
+        except (EOFError, grpc.aio.AioRpcError):
+            return reached
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+def test_what_was_on_its_way_as_the_database_went_is_kept_once_though_it_is_sent_again(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    database = server.new_database()
+    with start_controller(tmp_path, journal=server.url(database)) as running:
+        reached = 0
+        for outage in range(4):
+            last = reached + 10
+            reached = asyncio.run(resend_until(running.port, reached + 1, last, last))
+            if outage < 3:
+                reached = asyncio.run(send_into_an_outage(running.port, server))
+                server.start()
+        assert running.terminate() == 0
+    kept = journaled(server, database)
+    assert kept == list(range(1, len(kept) + 1))
+    assert len(kept) >= reached
 
 
 def test_a_second_controller_waits_for_nobody_who_lives_and_succeeds_one_that_stands_still(

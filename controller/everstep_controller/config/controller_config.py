@@ -16,7 +16,7 @@ from everstep_controller.core.model.groups import Group
 from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.enrolment.settings import EnrolmentSettings
-from everstep_controller.journal.address import is_url
+from everstep_controller.journal.address import is_url, other_scheme
 from everstep_controller.webhooks.config import WebhookConfig, name_problem
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
@@ -200,10 +200,10 @@ class ControllerConfig:
 
 def _journal_problems(journal: str, *, has_password_file: bool) -> Iterator[str]:
     if not is_url(journal):
-        if "://" in journal:
+        if scheme := other_scheme(journal):
             yield (
-                f"journal: expected the path of a file or postgresql://USER@HOST/DATABASE, got "
-                f"{journal.partition('://')[0]}://"
+                "journal: expected the path of a file or postgresql://USER@HOST/DATABASE, got "
+                f"{scheme}"
             )
         if has_password_file:
             yield "journal_password_file: the journal is a file, which has none"

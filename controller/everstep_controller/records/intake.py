@@ -37,8 +37,11 @@ class OutboxAcks:
     _accepted: int = 0
     _held: set[int] = field(default_factory=set)
     _in_flight: int = 0
-    # Counts failures: what was on its way at one of them comes to nothing, whatever becomes of it.
-    _failures: int = 0
+    # Records by the number of their handing over, while that may come to something.
+    _flights: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _handed_over: int = 0
+    # Records that were handed over before one that failed: they are not taken a second time.
+    _before_failure: set[int] = field(default_factory=set)
     # When it was last written down how far it is journaled.
     marked_ns: int | None = None
 
@@ -50,6 +53,8 @@ class OutboxAcks:
         if sequence <= self._accepted:
             return False
         self._accepted = sequence
+        if sequence in self._before_failure:
+            return False
         self._held.add(sequence)
         return True
 
@@ -59,30 +64,43 @@ class OutboxAcks:
         return self._in_flight
 
     @property
-    def failures(self) -> int:
-        """Return how often records had to be sent again; `done` asks for it as at `submit`."""
-        return self._failures
+    def flight(self) -> int:
+        """Return the number of the newest handing over; `done` and `failed` ask for it."""
+        return self._handed_over
 
     def submit(self, sequences: Iterable[int]) -> int:
         """Hand records to the journal; return how far the outbox is journaled once these are."""
-        self._held.difference_update(sequences)
+        handed = tuple(sequences)
+        self._held.difference_update(handed)
         self._in_flight += 1
+        self._handed_over += 1
+        self._flights[self._handed_over] = handed
         return min(self._held) - 1 if self._held else self._accepted
 
-    def done(self, mark: int, failures: int) -> int:
+    def done(self, mark: int, flight: int) -> int:
         """Records up to ``mark`` are journaled; return what may be acknowledged now."""
         self._in_flight -= 1
-        if failures == self._failures and mark > self.journaled:
+        if self._flights.pop(flight, None) is not None and mark > self.journaled:
             self.journaled = mark
+            if self._before_failure:
+                self._before_failure = {one for one in self._before_failure if one > mark}
         return self.journaled
 
-    def failed(self, failures: int) -> None:
-        """Some record could not be taken: the agent has to send again from there on."""
+    def failed(self, flight: int) -> None:
+        """Some record could not be taken: the agent has to send again from there on.
+
+        What was handed over behind it comes to nothing, whatever becomes of it. What was handed
+        over before may be in the journal yet: its outcome can be unknown while others are refused.
+        """
         self._in_flight -= 1
-        if failures == self._failures:
-            self._failures += 1
-            self._held.clear()
-            self._accepted = self.journaled
+        if flight not in self._flights:
+            return
+        for number in [one for one in self._flights if one >= flight]:
+            self._before_failure.difference_update(self._flights.pop(number))
+        for handed in self._flights.values():
+            self._before_failure.update(handed)
+        self._held.clear()
+        self._accepted = self.journaled
 
 
 # How far an outbox was taken is written down with each of its records but for progress, and with
@@ -283,7 +301,7 @@ class Intake:
         for (node, outbox), sequences in grouped.items():
             acks = self._outbox(outbox)
             mark = Mark(node, outbox, acks.submit(sequences))
-            taking.append(_InFlight(mark, acks, acks.failures))
+            taking.append(_InFlight(mark, acks, acks.flight))
         return taking
 
     def _done(
@@ -310,26 +328,26 @@ class Intake:
     ) -> None:
         error = future.exception()
         taken = None if error is not None else future.result()
-        for mark, acks, failures in taking:
+        for mark, acks, flight in taking:
             if error is not None:
-                acks.failed(failures)
+                acks.failed(flight)
                 self._agents.refused(mark.node, mark.outbox, str(error))
             elif taken is not None and taken.ignored:
                 # It is in the journal, and came to nothing there: its agent keeps it until the
                 # controller acts again, and has all streams opened anew.
-                acks.failed(failures)
+                acks.failed(flight)
                 self._runtime.unmark(mark._replace(sequence=acks.journaled))
             else:
-                journaled = acks.done(mark.sequence, failures)
+                journaled = acks.done(mark.sequence, flight)
                 self._agents.acknowledged(mark.node, mark.outbox, journaled)
 
 
 class _InFlight(NamedTuple):
-    """Records of an outbox that the journal has been handed, and after how many failures."""
+    """Records of an outbox that the journal has been handed, and the number of that."""
 
     mark: Mark
     acks: OutboxAcks
-    failures: int
+    flight: int
 
 
 def _marks(taking: Iterable[_InFlight]) -> tuple[Mark, ...]:

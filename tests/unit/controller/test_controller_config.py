@@ -37,6 +37,16 @@ def test_the_defaults_work_without_a_file() -> None:
     assert load(ControllerConfig, None).listen.startswith("unix:/")
 
 
+@pytest.mark.parametrize(
+    "journal", ["postgresql:everstep", "postgres:/db.example/everstep", "mysql://db.example/x"]
+)
+def test_an_address_that_is_no_databases_is_not_taken_for_a_file(
+    tmp_path: Path, journal: str
+) -> None:
+    with pytest.raises(ConfigError, match="expected the path of a file or postgresql://"):
+        loaded(tmp_path, f'journal = "{journal}"\n')
+
+
 def test_without_a_file_the_core_decides_with_the_defaults_that_it_has_by_itself() -> None:
     assert load(ControllerConfig, None).core == Settings() == State().settings
     assert (type(ControllerConfig().core), type(State().settings)) == (Settings, Settings)

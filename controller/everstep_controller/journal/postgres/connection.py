@@ -4,8 +4,9 @@ No setting of a server ends a commit that waits for a synchronous standby, and n
 stopped: so the client has a deadline of its own, after which the connection is closed.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import psycopg
@@ -37,6 +38,10 @@ _OPTIONS: dict[str, str | int] = {
     "connect_timeout": _CONNECT_S,
     "target_session_attrs": "read-write",
 }
+# Parameters of an address that are secrets, besides the password.
+_SECRETS = ("sslpassword", "oauth_client_secret")
+# With these libpq speaks without encryption where it cannot have it; the last is its default.
+_PERHAPS_ENCRYPTED = ("allow", "prefer", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +66,7 @@ class Place:
         except CredentialError as error:
             raise JournalAccessError(f"journal_password_file: {error}") from error
         except psycopg.Error as error:
-            raise JournalAccessError(_one_line(error)) from error
+            raise JournalAccessError(_refused_connection(error)) from error
         connection.deadline_s = self.deadline_s
         try:
             connection.execute(
@@ -124,12 +129,18 @@ def url_problem(url: str, *, has_password_file: bool) -> str:
         given = dict(parse_qsl(split.query, keep_blank_values=True))
     except ValueError as error:
         return f"is no address of a database: {error}"
+    # What is secret is not repeated: the file of the configuration is everybody's to read.
     if split.password is not None or "password" in given:
-        # It is not repeated: the file of the configuration is everybody's to read.
         return (
             "has a password in it, which everybody reads who may read the configuration: put it "
             "into a file of the controller's user with mode 0600, name that as "
             "journal_password_file, and change the password"
+        )
+    if secret := next((one for one in _SECRETS if one in given), ""):
+        return (
+            f"has {secret} in it, which everybody reads who may read the configuration: take a key "
+            "without a passphrase in a file of mode 0600, or a journal_password_file, and change "
+            "what was in it"
         )
     try:
         parts = conninfo_to_dict(url)
@@ -137,21 +148,47 @@ def url_problem(url: str, *, has_password_file: bool) -> str:
         return f"is no address of a database: {_one_line(error)}"
     if not parts.get("dbname"):
         return "names no database; expected postgresql://USER@HOST/DATABASE"
-    distant = [host for host in str(parts.get("host") or "").split(",") if not _is_here(host)]
-    if distant and "sslmode" not in parts:
-        return (
-            f"{distant[0]} is another machine, to which libpq speaks without encryption where it "
-            "cannot have it: add ?sslmode=verify-full&sslrootcert=/etc/everstep/database-ca.pem, "
-            "or ?sslmode=disable on a network that nobody else hears"
-        )
     if has_password_file and "passfile" in parts:
         return "has a passfile, and journal_password_file is set too: remove one of them"
-    return ""
+    return _encryption_problem(parts)
+
+
+def _encryption_problem(parts: Mapping[str, object]) -> str:
+    # Where there is a hostaddr, it is connected to, and the host is only its name.
+    hosts = str(parts.get("hostaddr") or parts.get("host") or "").split(",")
+    distant = [host for host in hosts if not _is_here(unquote(host))]
+    if not distant or str(parts.get("sslmode") or "") not in _PERHAPS_ENCRYPTED:
+        return ""
+    return (
+        f"{distant[0]} is another machine, to which libpq speaks without encryption where it "
+        "cannot have it: add ?sslmode=verify-full&sslrootcert=/etc/everstep/database-ca.pem, "
+        "or ?sslmode=disable on a network that nobody else hears"
+    )
 
 
 def _is_here(host: str) -> bool:
-    name = unquote(host)
-    return name in ("", "localhost", "::1") or name.startswith(("/", "@", "127."))
+    if host in ("", "localhost") or host.startswith(("/", "@")):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _refused_connection(error: psycopg.Error) -> str:
+    """Return why there is no connection, and what to do where a password is what it lacks."""
+    said = _one_line(error)
+    if error.pgconn is not None and error.pgconn.needs_password:
+        return (
+            f"{said}: the server asks for a password; put it into a file of the controller's user "
+            "with mode 0600, and name that as journal_password_file"
+        )
+    if error.pgconn is not None and error.pgconn.used_password:
+        return (
+            f"{said}: it was asked with the password of journal_password_file; where the server "
+            "has another one, replace that in the file"
+        )
+    return said
 
 
 def _one_line(error: psycopg.Error) -> str:

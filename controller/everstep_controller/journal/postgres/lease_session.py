@@ -319,8 +319,11 @@ class LeaseSession:
         except psycopg.Error as error:
             raise JournalUnknownError(sentence(error)) from error
         if row is None:
-            raise JournalLostError(
-                "the row that says who writes the journal is gone from the database"
+            # A restore shows it so for a moment, and what it brings may lack the newest events.
+            raise JournalWentBackError(
+                "the row that says who writes the journal is gone from the database: it is being "
+                "restored from a copy, or somebody has emptied it. When it is whole again, start "
+                "'everstep-controller recover', which rebuilds from the agents what it lacks"
             )
         return LeaseRow.of(row)
 

@@ -310,6 +310,11 @@ class PostgresReader:
     def _errors(self) -> Iterator[None]:
         try:
             yield
+        except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+            raise JournalAccessError(
+                f"{sentence(error)}: the database has no journal yet; is it the one that the "
+                "controller writes? Its first start makes the journal"
+            ) from error
         except psycopg.Error as error:
             raise JournalAccessError(sentence(error)) from error
 

@@ -89,7 +89,7 @@ def migrate(connection: DeadlineConnection) -> None:
         raise JournalRefusedError(
             f"{sentence(error)}: the database has to be its user's own, as after "
             "'createdb --owner USER DATABASE'; what is there: 'alter database DATABASE owner to "
-            "USER'"
+            "USER', and in it 'reassign owned by OTHER to USER' where another user made the journal"
         ) from error
     except psycopg.Error as error:
         raise JournalAccessError(sentence(error)) from error
@@ -97,8 +97,10 @@ def migrate(connection: DeadlineConnection) -> None:
 
 def known_version(connection: DeadlineConnection) -> int:
     """Return the schema of the database; 0 for none. Raises JournalRefusedError."""
+    # From the table itself: to_regnamespace may answer from a cache that is older than the lock.
     found = connection.execute(
-        "select to_regnamespace('everstep') is not null, to_regclass('everstep.lease') is not null"
+        "select exists (select from pg_catalog.pg_namespace where nspname = 'everstep'), "
+        "to_regclass('everstep.lease') is not null"
     ).fetchone()
     if found is None or not found[0]:
         return 0
