@@ -127,7 +127,8 @@ check-types: $(TORCH_READY) ## Run mypy over every package, test and script.
 check-pyright: $(TORCH_READY)
 	@command -v node >/dev/null || { echo "Installing Node.js for pyright ..."; \
 		$(PIP) install 'pyright[nodejs]'; }
-	$(BIN)/pyright
+	@# Where its heap ends, Node.js does little but look for memory; by default that is at 4 GB.
+	NODE_OPTIONS=--max-old-space-size=10240 $(BIN)/pyright
 
 check-layers: $(TORCH_READY)
 	PYTHONPATH=tests $(BIN)/lint-imports
