@@ -1,6 +1,7 @@
 """Each program that a daemon starts as a process, once in the whole sandbox of its unit."""
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -27,6 +28,9 @@ _CHILDREN: list[tuple[str, ModuleType, str]] = [
     for daemon, module in (("agent", agent_children), ("controller", controller_children))
     for file in module.CHILDREN
 ]
+# A storage process that is late to end, on a busy machine: the agent may not signal that user, and
+# the kernel ends it when the agent closes its lifeline.
+_OF_ANOTHER_USER = re.compile(r" kill\(\d+, SIGKILL\) ")
 _FOLDER, _USER = "srv/child", 54330
 # The tracer is within the unit: it asks for calls that the unit forbids.
 _TRACED = """\
@@ -90,7 +94,8 @@ def test_a_program_is_refused_nothing_in_its_sandbox(
     said = box.run("journalctl", "--no-pager", "--lines=30", f"--unit={unit}", check=False)
     assert box.show(unit, "Result") == "success", said
     trace = (box.root / _FOLDER / "trace").read_text(errors="replace")
-    assert [line for line in trace.splitlines() if " = -1 EPERM" in line] == []
+    refused = [line for line in trace.splitlines() if " = -1 EPERM" in line]
+    assert [line for line in refused if not _OF_ANOTHER_USER.search(line)] == []
 
 
 def _make_folder(box: Box) -> None:
