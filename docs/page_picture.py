@@ -60,7 +60,9 @@ def _take(address: str, output: Path) -> None:
         page.get_by_role("link", name="demo", exact=True).click()
         _until_third_incident(page)
         # As far as the curves, which are below the picture's edge.
-        curves = page.get_by_role("heading", name="Steps and ratio").bounding_box()
+        curves = page.get_by_role(
+            "heading", name="Steps and effective training time"
+        ).bounding_box()
         assert curves is not None
         whole: FloatRect = {"x": 0, "y": 0, "width": _WIDTH, "height": curves["y"] - _MARGIN}
         page.screenshot(path=output, clip=whole, full_page=True)

@@ -165,6 +165,6 @@ def test_without_a_script_it_tells_the_same(stage: _Stage) -> None:
     page.goto(stage.address_file.read_text(encoding="ascii"))
     page.goto(f"{stage.root()}job/{JOB}")
     assert page.locator("canvas").count() == 0
-    table = page.get_by_role("region", name="Steps and ratio as a table")
+    table = page.get_by_role("region", name="Steps and effective training time as a table")
     assert table.get_by_role("row").count() > 3
     context.close()

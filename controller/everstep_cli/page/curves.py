@@ -99,8 +99,9 @@ def _told_of_steps(steps: admin_pb2.Steps) -> str:
     share = 100 * sum(steps.training_ns) / _NS / whole_s
     what = "step" if len(took_s) == 1 else f"{len(took_s):,} steps"
     return (
-        f"The newest {what} that count, {span(whole_s)}: {span(median(took_s))} each at the median,"
-        f" {span(max(took_s))} the longest; {min(100.0, share):.1f} % of that time was training."
+        f"The newest {what}, without those made again, {span(whole_s)}: {span(median(took_s))} "
+        f"each at the median, {span(max(took_s))} the longest; "
+        f"{min(100.0, share):.1f} % of that time was training."
     )
 
 

@@ -47,7 +47,9 @@ def test_rows_are_few_however_many_steps_there_are() -> None:
     assert curves is not None
     assert len(curves.at_ns) == len(list(curves.rows())) == 96
     assert sum(one or 0 for one in curves.columns[0].values) == 4096
-    assert curves.told.startswith("The newest 4,096 steps that count, 1 h 8 min: 1.0 s each")
+    assert curves.told.startswith(
+        "The newest 4,096 steps, without those made again, 1 h 8 min: 1.0 s each"
+    )
 
 
 def test_what_a_fake_fleet_tells_adds_up() -> None:

@@ -278,7 +278,7 @@ def test_an_incident_is_told_with_seconds_evidence_decisions_and_what_was_not_do
 
 def test_curves_are_a_table_without_a_script(page: _Page) -> None:
     job, node = page.browser.get("/job/demo").text, page.browser.get("/node/node-2").text
-    assert "100 steps that count, 51.5 s: 500 ms each at the median, 2.0 s the longest" in job
+    assert "100 steps, without those made again, 51.5 s: 500 ms each at the median, 2.0 s" in job
     assert job.count('<td class="when" data-at="') == 33
     assert 'data-group="step time" data-unit="s"' in job
     assert "CPUs busy, %" in node
