@@ -224,6 +224,9 @@ def _prepare(root: Path) -> None:
     for name in _MASKED:
         _link(units / f"{name}.service", "/dev/null")
     (root / "etc/machine-id").unlink(missing_ok=True)
+    # Of an agent that once ran on this machine itself: two boxes would be two agents of one outbox.
+    for left in (root / "var/lib").glob("everstep-*"):
+        shutil.rmtree(left)
 
 
 def _link(path: Path, target: str) -> None:
