@@ -406,13 +406,8 @@ def _controller() -> Iterator[CallSite]:
     )
     undamaged = "no fault of the field damages the journal's bytes"
     yield CallSite(
-        f"{c}journal.sqlite.history",
-        "the %s of %s at %s is left out of the history: bits changed on the disk",
-        *(_N, undamaged),
-    )
-    yield CallSite(
-        f"{c}journal.postgres.reader",
-        "the %s of %s at %s is left out of the history: its row was changed",
+        f"{c}journal.sound_rows",
+        "the %s of %s at %s is left out of the history: its row is not as it was written",
         *(_N, undamaged),
     )
     yield CallSite(

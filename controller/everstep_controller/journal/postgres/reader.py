@@ -4,7 +4,6 @@ import logging
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -24,11 +23,11 @@ from everstep_controller.journal.port import (
 from everstep_controller.journal.postgres.connection import DeadlineConnection, Place, sentence
 from everstep_controller.journal.postgres.lease_session import APPLICATION, LeaseRow
 from everstep_controller.journal.postgres.pending_writes import unpacked
+from everstep_controller.journal.sound_rows import DAMAGED, line_of, sound_history, with_about
 
 logger = logging.getLogger(__name__)
 
 # Reason of a line of the event list that is not as it was written.
-_DAMAGED = "LineDamaged"
 _LINE = "id, seq, at_ns, subject, reason, message"
 _HISTORY = "kind, key, begin_ns, at_ns, content, checksum"
 _ASKED = "kind = %s and begin_ns >= %s and begin_ns < %s"
@@ -200,9 +199,9 @@ class PostgresReader:
             "order by id desc limit %s",
             (*values, limit),
         )
-        lines = [_line(row) for row in reversed(rows)]
+        lines = [line_of(row) for row in reversed(rows)]
         # By number they are in the order of time, and no more than the limit are looked at.
-        return [line for line in lines if line.at_ns >= since_ns or line.reason == _DAMAGED]
+        return [line for line in lines if line.at_ns >= since_ns or line.reason == DAMAGED]
 
     def first_announcement(self) -> int:
         """See JournalReader."""
@@ -217,7 +216,7 @@ class PostgresReader:
             "where id > %s order by id limit %s",
             (number, limit),
         )
-        return [_with_about(_line(tuple(row)), about, told) for about, told, *row in rows]
+        return [with_about(line_of(tuple(row)), about, told) for about, told, *row in rows]
 
     def history(self, asked: HistoryRange) -> Iterator[HistoryRow]:
         """See JournalReader."""
@@ -229,13 +228,13 @@ class PostgresReader:
             rows = self._ask(_LAST_OF_DAYS, (*values, asked.kind.value))
         else:
             rows = self._ask(f"{statement} order by key, begin_ns", values)
-        yield from _sound_history(rows)
+        yield from sound_history(rows)
 
     def history_before(self, asked: HistoryRange) -> dict[str, HistoryRow]:
         """See JournalReader."""
         kind = asked.kind.value
         values = (kind, asked.since_ns, kind, asked.since_ns, asked.until_ns)
-        return {row.key: row for row in _sound_history(self._ask(_BEFORE, values))}
+        return {row.key: row for row in sound_history(self._ask(_BEFORE, values))}
 
     def history_keys(self, asked: HistoryRange, limit: int) -> list[str]:
         """See JournalReader."""
@@ -329,33 +328,3 @@ def _state(packed: bytes) -> bytes:
         return zlib.decompress(packed)
     except zlib.error:
         return b""
-
-
-def _sound_history(rows: Sequence[tuple[Any, ...]]) -> Iterator[HistoryRow]:
-    """Yield those that are as they were written."""
-    for kind, key, begin_ns, at_ns, content, told in rows:
-        if checksum(kind, key, begin_ns, at_ns, content) != told:
-            logger.error(
-                "the %s of %s at %s is left out of the history: its row was changed",
-                kind,
-                key,
-                begin_ns,
-            )
-            continue
-        yield HistoryRow(HistoryKind(kind), key, begin_ns, at_ns, bytes(content))
-
-
-def _with_about(line: Announcement, about: bytes | None, told: bytes | None) -> Announcement:
-    """Return a line with what programs are told of it, unless one of the two is damaged."""
-    if about is None or checksum(line.id, about) != told or line.reason == _DAMAGED:
-        return line
-    return replace(line, about=about)
-
-
-def _line(row: tuple[Any, ...]) -> Announcement:
-    """Return a line of the event list; of one that is damaged, that it is."""
-    *content, told = row
-    if checksum(*content) == told:
-        return Announcement(*content)
-    number, seq, at_ns, subject = content[:4]
-    return Announcement(number, seq, at_ns, subject, _DAMAGED, "its row was changed")

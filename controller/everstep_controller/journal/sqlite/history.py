@@ -2,10 +2,9 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from typing import Any
 
-from everstep_controller.journal.checksums import checksum
 from everstep_controller.journal.port import DAY_NS, HistoryKind, HistoryRange, HistoryRow
+from everstep_controller.journal.sound_rows import sound_history
 from everstep_controller.journal.sqlite.store import JournalStore
 
 logger = logging.getLogger(__name__)
@@ -50,16 +49,18 @@ def history(store: JournalStore, asked: HistoryRange) -> Iterator[HistoryRow]:
     values = (asked.kind.value, asked.since_ns, asked.until_ns)
     if asked.key:
         statement = f"SELECT {_ROW}, checksum FROM history WHERE {_ASKED} AND key = ?4 ORDER BY 3"
-        yield from _sound(store.query(statement, (*values, asked.key)))
+        yield from sound_history(store.query(statement, (*values, asked.key)))
         return
     statement = f"SELECT {_ROW}, checksum FROM history WHERE {_ASKED} ORDER BY key, begin_ns"
-    yield from _sound(store.query(_LAST_OF_DAYS if asked.last_of_days else statement, values))
+    yield from sound_history(
+        store.query(_LAST_OF_DAYS if asked.last_of_days else statement, values)
+    )
 
 
 def history_before(store: JournalStore, asked: HistoryRange) -> dict[str, HistoryRow]:
     """See JournalReader."""
     rows = store.query(_BEFORE, (asked.kind.value, asked.since_ns, asked.until_ns))
-    return {row.key: row for row in _sound(rows)}
+    return {row.key: row for row in sound_history(rows)}
 
 
 def history_keys(store: JournalStore, asked: HistoryRange, limit: int) -> list[str]:
@@ -92,17 +93,3 @@ def forget_history(store: JournalStore, before_ns: int) -> None:
         "AND begin_ns >= ?1))",
         (before_ns, HistoryKind.JOB_HOUR.value),
     )
-
-
-def _sound(rows: Iterable[tuple[Any, ...]]) -> Iterator[HistoryRow]:
-    """Yield those that are as they were written."""
-    for kind, key, begin_ns, at_ns, content, told in rows:
-        if checksum(kind, key, begin_ns, at_ns, content) != told:
-            logger.error(
-                "the %s of %s at %s is left out of the history: bits changed on the disk",
-                kind,
-                key,
-                begin_ns,
-            )
-            continue
-        yield HistoryRow(HistoryKind(kind), key, begin_ns, at_ns, bytes(content))

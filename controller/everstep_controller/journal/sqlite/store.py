@@ -5,7 +5,6 @@ import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,11 @@ from everstep_controller.journal.port import (
     StoredEvent,
     StoredSnapshot,
 )
+from everstep_controller.journal.sound_rows import DAMAGED, line_of, with_about
 from everstep_controller.journal.sqlite.damage import verify_tables, verify_whole
 from everstep_controller.journal.sqlite.schema import add_functions, migrate, view_as_newest
 
 # Reason of a line of the event list that is not as it was written.
-_DAMAGED = "LineDamaged"
 # Columns of rows, in the order in which their checksums take them.
 _MARK = "outbox, node, sequence"
 _LINE = "id, seq, at_ns, subject, reason, message"
@@ -327,9 +326,9 @@ class JournalStore:
             f"SELECT {_LINE}, checksum FROM announcement {where} ORDER BY id DESC LIMIT ?",
             (*values, limit),
         ).fetchall()
-        lines = [_line(row) for row in reversed(rows)]
+        lines = [line_of(row) for row in reversed(rows)]
         # By number they are in the order of time, and no more than the limit are looked at.
-        return [line for line in lines if line.at_ns >= since_ns or line.reason == _DAMAGED]
+        return [line for line in lines if line.at_ns >= since_ns or line.reason == DAMAGED]
 
     def first_announcement(self) -> int:
         """Return the number of the oldest line that is kept; 0 for none."""
@@ -344,7 +343,7 @@ class JournalStore:
             "LEFT JOIN about USING (id) WHERE announcement.id > ? ORDER BY announcement.id LIMIT ?",
             (number, limit),
         ).fetchall()
-        return [_with_about(_line(tuple(row)), about, told) for about, told, *row in rows]
+        return [with_about(line_of(tuple(row)), about, told) for about, told, *row in rows]
 
     def query(self, statement: str, values: Sequence[object] = ()) -> Iterator[tuple[Any, ...]]:
         """Run one reading statement and yield its rows (for history.py)."""
@@ -378,20 +377,3 @@ def _unpacked(state: bytes) -> bytes:
 
 def _damaged(table: str, place: str) -> DamagedJournalError:
     return DamagedJournalError(f"{place} of its table '{table}' is not as it was written")
-
-
-def _with_about(line: Announcement, about: bytes | None, told: bytes | None) -> Announcement:
-    """Return a line with what programs are told of it, unless one of the two is damaged."""
-    if about is None or checksum(line.id, about) != told or line.reason == _DAMAGED:
-        return line
-    return replace(line, about=about)
-
-
-def _line(row: tuple[Any, ...]) -> Announcement:
-    """Return a line of the event list; of one that is damaged, that it is."""
-    *content, told = row
-    if checksum(*content) == told:
-        return Announcement(*content)
-    number, seq, at_ns = (value if isinstance(value, int) else 0 for value in content[:3])
-    subject = str(content[3])
-    return Announcement(number, seq, at_ns, subject, _DAMAGED, "bits changed on the disk")
