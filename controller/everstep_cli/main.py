@@ -13,6 +13,7 @@ from everstep_cli.client.grpc_admin import connect
 from everstep_cli.commands import (
     check,
     completion,
+    controllers,
     demo,
     drivers,
     events,
@@ -70,6 +71,7 @@ def everstep() -> None:
 
 _GROUPS = (
     *(demo, nodes, events, history, jobs, report, page, operate, policy, drivers, maintenance),
+    *(controllers,),
     *(check, inject, webhooks, tokens, version, completion),
 )
 for _command in (command for group in _GROUPS for command in group.COMMANDS):
@@ -80,6 +82,7 @@ _BELOW = (
     *maintenance.maintenance.commands.values(),
     *nodes.nodes.commands.values(),
     *tokens.tokens.commands.values(),
+    *controllers.controller.commands.values(),
     *webhooks.webhooks.commands.values(),
 )
 for _shown in (everstep, *everstep.commands.values(), *_BELOW):

@@ -20,7 +20,8 @@ from everstep_common.version import VERSION
 from everstep_controller import backup, replay
 from everstep_controller.api.server import ListenError
 from everstep_controller.assembly.journal_backends import journal_at
-from everstep_controller.config.controller_config import ControllerConfig
+from everstep_controller.assembly.standby import open_standby, told_of
+from everstep_controller.config.controller_config import STANDBY, ControllerConfig
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.journal.address import is_url
 from everstep_controller.journal.codec import UnreadableError
@@ -28,6 +29,7 @@ from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.port import (
     DamagedJournalError,
     JournalAccessError,
+    JournalCandidate,
     JournalLockedError,
     JournalLostError,
     JournalRefusedError,
@@ -277,10 +279,17 @@ def _replay(arguments: Sequence[str]) -> int:
 
 
 def _serve(config: ControllerConfig, options: Options) -> int:
-    backend = journal_at(config.journal, config.journal_password_file)
     try:
-        with backend.errors(), backend.lock():
-            asyncio.run(_run(config, replace(options, backend=backend)))
+        backend = journal_at(config.journal, config.journal_password_file)
+        with backend.errors():
+            options = replace(options, backend=backend)
+            if config.role == STANDBY and not options.recover_by:
+                with backend.standing_by() as candidate:
+                    asyncio.run(_run_standby(config, options, candidate))
+            else:
+                backend.tell(told_of(config).encode())
+                with backend.lock():
+                    asyncio.run(_run(config, options))
     except _TOLD_AS_THEY_ARE as error:
         logger.error("%s", error)
     except (OSError, JournalAccessError) as error:
@@ -306,13 +315,56 @@ def _serve(config: ControllerConfig, options: Options) -> int:
     return 1
 
 
-async def _run(config: ControllerConfig, options: Options) -> None:
+def _stop_signal() -> asyncio.Event:
+    """Return what is set when this process shall stop; called on the running loop."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background job
         loop.add_signal_handler(signal.SIGINT, stop.set)
+    return stop
+
+
+async def _run_standby(
+    config: ControllerConfig, options: Options, candidate: JournalCandidate
+) -> None:
+    """Stand by until a signal, or until the journal is this process's own; then be active."""
     collect_garbage_seldom()
+    stop = _stop_signal()
+    watchdog = asyncio.create_task(_watchdog(), name="watchdog")
+    assert options.backend is not None
+
+    def ready() -> None:
+        logger.info(
+            "version %s, standby, listening at %s, journal %s",
+            VERSION,
+            config.listen,
+            config.journal,
+        )
+        notify("READY=1\nSTATUS=stands by")
+
+    standby = open_standby(config, options, options.backend, candidate, ready)
+    following = asyncio.create_task(standby.run(), name="standby")
+    stopping = asyncio.create_task(stop.wait(), name="signals")
+    await asyncio.wait({following, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    watchdog.cancel()
+    if not following.done():
+        notify("STOPPING=1")
+        following.cancel()
+        await asyncio.wait({following})
+        return
+    stopping.cancel()
+    followed = following.result()
+    await _serve_until(config, replace(options, followed=followed), stop)
+
+
+async def _run(config: ControllerConfig, options: Options) -> None:
+    collect_garbage_seldom()
+    await _serve_until(config, options, _stop_signal())
+
+
+async def _serve_until(config: ControllerConfig, options: Options, stop: asyncio.Event) -> None:
+    """Be the active controller until a signal, an order to hand over, or a failure."""
     controller = Controller.open(config, options)
     await controller.start()
     logger.info(
@@ -323,18 +375,21 @@ async def _run(config: ControllerConfig, options: Options) -> None:
         controller.metrics_port,
         config.journal,
     )
-    notify("READY=1")
+    notify("READY=1\nSTATUS=active")
     watchdog = asyncio.create_task(_watchdog(), name="watchdog")
     failure = asyncio.create_task(controller.failure(), name="failure")
-    stopping = asyncio.create_task(stop.wait(), name="signals")
-    await asyncio.wait({failure, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    ending = {
+        asyncio.create_task(stop.wait(), name="signals"),
+        asyncio.create_task(controller.handing_over(), name="hand-over"),
+    }
+    await asyncio.wait({failure, *ending}, return_when=asyncio.FIRST_COMPLETED)
     if failure.done():
         logger.critical("%s; this process ends, and the next one goes on", failure.result())
         # At once, as by a kill: nothing of what a stop waits for is certain to come.
         os._exit(1)
     notify("STOPPING=1")
-    failure.cancel()
-    watchdog.cancel()
+    for task in (failure, watchdog, *ending):
+        task.cancel()
     await controller.stop()
 
 

@@ -7,13 +7,15 @@ from functools import partial
 
 from everstep_common.machine import machine_id
 from everstep_common.version import VERSION
+from everstep_controller.api.admin.controllers import OwnPart
 from everstep_controller.assembly.acting import Acting, assemble_acting
 from everstep_controller.assembly.enrolment import Enrolment, assemble_enrolment
 from everstep_controller.assembly.fleet import Fleet, assemble_fleet
 from everstep_controller.assembly.foundation import Foundation, NamedTask, open_foundation
 from everstep_controller.assembly.foundation import Options as Options  # callers have it from here
 from everstep_controller.assembly.pages import Pages, start_pages
-from everstep_controller.assembly.serving import Serving, assemble_serving
+from everstep_controller.assembly.serving import ServedRole, Serving, assemble_serving
+from everstep_controller.assembly.standby import told_of
 from everstep_controller.assembly.upkeep import Upkeep, assemble_upkeep
 from everstep_controller.assembly.watches import Watches, assemble_watches
 from everstep_controller.assembly.webhooks import assemble_webhooks
@@ -47,6 +49,8 @@ class ControllerParts:
     enrolment: Enrolment
     serving: Serving
     upkeep: Upkeep
+    # An operator has ordered that a standby takes over.
+    handing_over: asyncio.Event
 
     def tasks(self) -> Iterator[NamedTask]:
         """Yield what runs as long as the controller does."""
@@ -65,9 +69,13 @@ def open_parts(config: ControllerConfig, options: Options) -> ControllerParts:
     watches = assemble_watches(config, options.judges, base, fleet)
     webhooks = assemble_webhooks(config, base)
     enrolment = assemble_enrolment(config, base)
-    serving = assemble_serving(config, base, acting, fleet, watches, webhooks, enrolment)
+    handing_over = asyncio.Event()
+    role = ServedRole(OwnPart(told_of(config), is_active=True, hand_over=handing_over.set))
+    serving = assemble_serving(config, base, acting, fleet, watches, webhooks, enrolment, role)
     upkeep = assemble_upkeep(config, base, fleet)
-    return ControllerParts(base, acting, fleet, watches, webhooks, enrolment, serving, upkeep)
+    return ControllerParts(
+        base, acting, fleet, watches, webhooks, enrolment, serving, upkeep, handing_over
+    )
 
 
 class Controller:
@@ -134,6 +142,10 @@ class Controller:
         parts.acting.targets.drivers.start()
         parts.webhooks.start()
         self._running = [asyncio.create_task(run(), name=name) for name, run in parts.tasks()]
+
+    async def handing_over(self) -> None:
+        """Wait until an operator has ordered that a standby takes over."""
+        await self.parts.handing_over.wait()
 
     async def failure(self) -> str:
         """Wait until a part ends that never should; return which, and why."""

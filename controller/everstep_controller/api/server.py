@@ -62,6 +62,8 @@ class Endpoint:
     secret_file: Path
     # Says which certificates count no more.
     revoked: "Revoked" = lambda _, __, ___: ""
+    # What else looks at each call, behind those that know who makes it.
+    gates: tuple[grpc.aio.ServerInterceptor, ...] = ()
 
     def guard(self) -> SecretGuard | None:
         """Return what asks for the secret; None where a folder or certificates keep others out.
@@ -84,7 +86,7 @@ def make_server(
     guards: list[grpc.aio.ServerInterceptor] = [] if guard is None else [guard]
     if endpoint.tls.ca is not None:
         guards.append(_certificate_guard(endpoint.tls.ca, endpoint.revoked))
-    interceptors = [*guards, RequestParsing()]
+    interceptors = [*guards, *endpoint.gates, RequestParsing()]
     server = grpc.aio.server(options=SERVER_OPTIONS, interceptors=interceptors)
     # Requests stay bytes here, so that the servicer answers what is no message with a sentence.
     connect: grpc.RpcMethodHandler[bytes, fleet_pb2.ControllerMessage] = (

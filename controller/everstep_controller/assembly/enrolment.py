@@ -63,13 +63,11 @@ def assemble_enrolment(config: ControllerConfig, base: Foundation) -> Enrolment:
     if not settings.listen or authorities is None:
         return Enrolment()
     from everstep_controller.enrolment.listener import EnrolmentListener
-    from everstep_controller.enrolment.own_certificate import OwnCertificate
     from everstep_controller.enrolment.service import EnrolmentService, Terms
 
     authority = _authority(config)
-    made = Enrolment()
-    if authority is not None:
-        made.own = OwnCertificate(config.tls, authority, settings.certificate_s)
+    made = Enrolment(own=own_certificate(config))
+    if made.own is not None:
         made.own.renew_if_due()
     terms = Terms(
         certificate_s=settings.certificate_s,
@@ -97,6 +95,16 @@ def assemble_enrolment(config: ControllerConfig, base: Foundation) -> Enrolment:
     address = settings.address or f"{gethostname()}:{made.port}"
     made.issuer = TokenIssuer(_der(config, authority), address)
     return made
+
+
+def own_certificate(config: ControllerConfig) -> "OwnCertificate | None":
+    """Return what renews the controller's own certificate; None where it signs none."""
+    authority = _authority(config) if config.enrolment.listen else None
+    if authority is None:
+        return None
+    from everstep_controller.enrolment.own_certificate import OwnCertificate
+
+    return OwnCertificate(config.tls, authority, config.enrolment.certificate_s)
 
 
 def _api_server(config: ControllerConfig) -> "ApiServer | None":

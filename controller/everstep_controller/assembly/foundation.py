@@ -24,6 +24,7 @@ from everstep_controller.runtime.fold import CoreFactory, Fold, TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.runtime.stalls import Absence
 from everstep_controller.runtime.timeline import ResumedTimeline, resume_timeline
+from everstep_controller.standby.following import Followed
 
 _SECRET = "transfer secret"
 
@@ -46,6 +47,8 @@ class Options:
     boot_ns: Callable[[], int] = boot_ns
     # The journal's place, whose lock the caller has; None: what the configuration names.
     backend: JournalBackend | None = None
+    # Of the standby that this process was until now.
+    followed: Followed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +82,16 @@ def open_foundation(config: ControllerConfig, options: Options) -> Foundation:
     """Open the journal and fold it. Raises what its backend does, UnreadableError, ConfigError."""
     backend = options.backend or journal_at(config.journal, config.journal_password_file)
     history, secret = _open(backend)
-    fold = Fold(options.core_factory, history)
     recorded = history.last_decision()
-    replayed = list(fold.replay())
+    fold, replayed = _folded(options, history)
     file = ClusterFile(config.cluster_file_beside(options.config_path))
     known = Cluster(fold.state.cluster_id, fold.state.term)
     cluster = cluster_of(known, file.read(), recovering=bool(options.recover_by))
     boot_id = options.boot_id or stamp_clock()().boot_id
-    timeline = resume_timeline(history, fold.state, boot_id, options.wall_ns, options.boot_ns)
+    followed_ns = options.followed.offset_ns if options.followed is not None else None
+    timeline = resume_timeline(
+        history, fold.state, boot_id, options.wall_ns, options.boot_ns, followed_ns
+    )
     runtime = Runtime(fold, timeline.clock)
     return Foundation(
         history=history,
@@ -101,6 +106,18 @@ def open_foundation(config: ControllerConfig, options: Options) -> Foundation:
         unrecorded=[taken for taken in replayed if taken.seq > recorded],
         marks=_marks(history, replayed),
     )
+
+
+def _folded(options: Options, history: JournalReader) -> tuple[Fold, list[TakenEvent]]:
+    """Return the state of the whole journal, and what was decided that may not be recorded."""
+    followed = options.followed
+    if followed is None or followed.fold is None:
+        fold = Fold(options.core_factory, history)
+        return fold, list(fold.replay())
+    fold = followed.fold
+    fold.hear_rejections(history.rejections())
+    rest = fold.follow(list(history.events(fold.seq)))
+    return fold, [*followed.unrecorded, *rest]
 
 
 def _open(backend: JournalBackend) -> tuple[JournalReader, bytes]:

@@ -14,6 +14,7 @@ from everstep_controller.assembly.serving import Serving
 from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.metrics.collector import ControllerCollector, Counts
 from everstep_controller.metrics.evidence_ages import EvidenceAges
+from everstep_controller.metrics.role_metrics import role_metrics
 from everstep_controller.metrics.webhook_metrics import webhook_metrics
 from everstep_controller.web.metrics_server import MetricsServer
 from everstep_controller.webhooks.webhooks import Webhooks
@@ -47,7 +48,11 @@ def start_pages(
     """Serve the pages that are configured. Raises ListenError."""
     ages = EvidenceAges()
     base.runtime.listen(ages.note_event)
-    more = (ages.metric, lambda: webhook_metrics(webhooks.statuses()))
+    more = (
+        ages.metric,
+        lambda: webhook_metrics(webhooks.statuses()),
+        lambda: role_metrics(is_active=True),
+    )
     return Pages(_start_metrics(config, base, acting, fleet, serving, more))
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import grpc
 
 from everstep_controller.api.admin.admin_api import AdminApi
+from everstep_controller.api.admin.controllers import OwnPart
 from everstep_controller.api.admin.queries import AdminSources
 from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.node_certificates import revocation
@@ -20,6 +21,14 @@ from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.runtime.controller_findings import ShellTrouble
 from everstep_controller.telemetry.printed_steps import PrintedSteps
 from everstep_controller.webhooks.webhooks import Webhooks
+
+
+@dataclass(frozen=True, slots=True)
+class ServedRole:
+    """Part of the controller that serves, and what keeps calls from it that are not for it."""
+
+    own: OwnPart
+    gates: tuple[grpc.aio.ServerInterceptor, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,7 @@ def assemble_serving(
     watches: Watches,
     webhooks: Webhooks,
     enrolment: Enrolment,
+    role: ServedRole,
 ) -> Serving:
     """Return it. Raises ListenError."""
     sources = AdminSources(
@@ -62,6 +72,7 @@ def assemble_serving(
         failed_calls=lambda: acting.targets.drivers.failed_calls,
         samples=fleet.samples,
         price_per_device_hour=config.price_per_device_hour,
+        own=role.own,
         token_issuer=enrolment.issuer,
     )
     endpoint = Endpoint(
@@ -69,6 +80,7 @@ def assemble_serving(
         tls=config.tls,
         secret_file=config.secret_file,
         revoked=lambda name, serial, since_s: revocation(base.state(), name, serial, since_s),
+        gates=role.gates,
     )
     guard = endpoint.guard()
     server, port = make_server(

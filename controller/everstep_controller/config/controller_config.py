@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import socket
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,12 @@ from everstep_proto.local.address import (
     address_problem,
     default_address,
     default_secret_file,
+    socket_path,
 )
 from everstep_proto.tls import TlsSettings
+
+# Roles of a controller.
+ACTIVE, STANDBY = "active", "standby"
 
 
 def default_journal() -> Path:
@@ -54,6 +59,20 @@ class ControllerConfig:
         help="Secret of this machine, for host:port on loopback without [tls]: agents and the "
         "command line show it with each call. The controller makes the file; one that is replaced "
         "counts at once.",
+    )
+    role: str = setting(
+        ACTIVE,
+        help="active, or standby: this controller follows the journal of the one that writes it, "
+        "answers questions, and takes over when that one is gone; where nobody writes it does so "
+        "at once, so that all controllers of a cluster may have the same configuration. Needs a "
+        "journal in PostgreSQL; docs/postgresql.md.",
+    )
+    address: str = setting(
+        "",
+        unit="host:port",
+        help="Under which agents and the command line reach this controller: another controller of "
+        "the cluster sends them here while this one writes the journal. By default this machine's "
+        "host name, with the port of listen.",
     )
     metrics: str = setting(
         "127.0.0.1:7434",
@@ -149,6 +168,13 @@ class ControllerConfig:
         help="How nodes get and renew their certificates; docs/enrolment.md.",
     )
 
+    @property
+    def own_address(self) -> str:
+        """Return under which address others reach this controller."""
+        if self.address or socket_path(self.listen) is not None:
+            return self.address or self.listen
+        return f"{socket.gethostname()}:{split_address(self.listen)[1]}"
+
     def cluster_file_beside(self, config: Path | None) -> Path:
         """Return the cluster file, beside the configuration file where it is not set."""
         if self.cluster_file != Path():
@@ -173,6 +199,9 @@ class ControllerConfig:
         """Say what is wrong with the values."""
         found = [problem for problem in [address_problem("listen", self.listen)] if problem]
         found += _journal_problems(self.journal, has_password_file=bool(self.journal_password_file))
+        found += _role_problems(self.role, self.journal)
+        if self.address:
+            found += _address_problems("address", self.address)
         if self.metrics:
             found += _address_problems("metrics", self.metrics)
         addresses = {"listen": self.listen, "metrics": self.metrics}
@@ -196,6 +225,16 @@ class ControllerConfig:
         if self.log_style not in ("auto", "text", "json"):
             found.append(f"log_style: expected auto, text or json, got {self.log_style!r}")
         return found
+
+
+def _role_problems(role: str, journal: str) -> Iterator[str]:
+    if role not in (ACTIVE, STANDBY):
+        yield f"role: expected {ACTIVE} or {STANDBY}, got {role!r}"
+    elif role == STANDBY and not is_url(journal):
+        yield (
+            "role: a standby follows a journal in PostgreSQL, and journal is a file: name a "
+            "database (docs/postgresql.md), or remove role"
+        )
 
 
 def _journal_problems(journal: str, *, has_password_file: bool) -> Iterator[str]:

@@ -9,7 +9,7 @@ journal; or its outcome is *unknown* (JournalUnknownError), as when a connection
 commit is under way. Then nothing else is written before ``settle`` has found out which it was.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -135,6 +135,36 @@ class HistoryRange:
     last_of_days: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class ControllerSeen:
+    """A controller of a journal as the journal's store lists it."""
+
+    # It writes the journal; the others stand by.
+    is_writer: bool
+    # What it tells of itself (standby/told.py).
+    told: str
+    # Since when it does that, and how long ago its newest sign of life was, by the store's clock.
+    since_s: float
+    seen_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class WriterSeen:
+    """What one look at a journal shows of the controller that writes it."""
+
+    # How often the journal has changed hands.
+    term: int
+    # The process, as people are told of it, and what it tells of itself; empty for nobody.
+    writer: str
+    told: str
+    # Newest event.
+    head: int
+    # For so long there was no sign of it; 0.0 at each one.
+    still_s: float
+    # Nobody writes the journal any more: it may be taken.
+    is_gone: bool
+
+
 # By the number of a row: None where it is left out as a whole; of a batch whose events are taken
 # alone, the places of those that are left out.
 Rejected = Mapping[int, tuple[int, ...] | None]
@@ -241,6 +271,10 @@ class JournalReader(Protocol):
         """Return all kept values by their names."""
         ...
 
+    def controllers(self) -> Sequence[ControllerSeen]:
+        """Return the controllers that the store lists; none where only one can have it open."""
+        ...
+
 
 class JournalWriter(JournalReader, Protocol):
     """One connection that writes too; each write is in a transaction."""
@@ -330,11 +364,44 @@ class JournalWriter(JournalReader, Protocol):
         ...
 
 
+class JournalCandidate(Protocol):
+    """Controller that stands by: it looks at a journal that another one writes, and succeeds it.
+
+    It is used by one thread.
+    """
+
+    def look(self, told: str) -> WriterSeen:
+        """Look at who writes, and tell of oneself. Raises JournalAccessError, and what opens."""
+        ...
+
+    def wait(self, timeout_s: float) -> None:
+        """Wait until something new is in the journal, or for so long."""
+        ...
+
+    def take(self, told: str) -> bool:
+        """Become the writer, as after ``lock``; False where another one was faster.
+
+        Raises JournalAccessError, and what opening a journal does.
+        """
+        ...
+
+
 class JournalBackend(Protocol):
     """Place of one journal, and how it is opened there."""
 
     def lock(self) -> AbstractContextManager[object]:
         """Keep every other controller out. Raises JournalLockedError."""
+        ...
+
+    def standing_by(self) -> AbstractContextManager[JournalCandidate]:
+        """Stand by; within it the journal may become this process's own, until the end.
+
+        Raises JournalRefusedError where the store knows no standby.
+        """
+        ...
+
+    def tell(self, told: str) -> None:
+        """Have others learn what this controller tells of itself, from the next lock on."""
         ...
 
     def verify(self) -> None:

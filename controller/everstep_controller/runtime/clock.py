@@ -78,6 +78,15 @@ class ControllerClock:
         """Return the time."""
         return self._offset_ns + self.boot_ns()
 
+    @property
+    def offset_to_boot_ns(self) -> int:
+        """Return how far the timeline is from the machine's boot clock."""
+        return self._offset_ns
+
+    def reach(self, told_ns: int) -> None:
+        """Go on from a time that the controller which writes the journal has told just now."""
+        self._offset_ns = max(self._offset_ns, told_ns - self.boot_ns())
+
     def hear(self, node: str, moment: Moment) -> int:
         """Correct the time by what a node's clocks say; return by how much it has gone forward.
 

@@ -5,7 +5,7 @@ Which these are is written down; where a crash kept that from happening, a repla
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,9 @@ from everstep_controller.journal.port import (
 )
 
 logger = logging.getLogger(__name__)
+
+# Of an event that is taken: no places of a batch, and not None.
+_NOT_REJECTED: tuple[int, ...] = (-1,)
 
 
 class Deciding(Protocol):
@@ -129,12 +132,29 @@ class Fold:
     def replay(self) -> Iterator[TakenEvent]:
         """Fold the whole journal again, from its newest snapshot; yield what it decides."""
         self._restore(None)
-        for stored in list(self._history.events(self.seq)):
+        yield from self.follow(list(self._history.events(self.seq)))
+
+    def follow(self, events: Iterable[StoredEvent]) -> Iterator[TakenEvent]:
+        """Fold events that another controller has journaled; yield what it decides."""
+        for stored in events:
             if stored.seq in self._rejected and self._rejected[stored.seq] is None:
                 continue
             event = decode_event(stored.kind, stored.body)
             take = self._take_apart if stored.seq in self._rejected else self.handle
             yield take(stored.seq, event, stored.now_ns)
+
+    def hear_rejections(self, rejected: Rejected) -> bool:
+        """Take over what the controller that writes has left out; return whether it is news.
+
+        Then the state was rebuilt. What was left out here alone is told there a moment later.
+        """
+        known = {seq: self._rejected.get(seq, _NOT_REJECTED) for seq in rejected}
+        if known == rejected:
+            return False
+        self._rejected |= rejected
+        if min(seq for seq in rejected if known[seq] != rejected[seq]) <= self.seq:
+            self._rebuild(self.seq)
+        return True
 
     def handle(self, seq: int, event: JournaledEvent, now_ns: int) -> TakenEvent:
         """Hand a journaled event to the core. An event that makes it raise is left out for good."""

@@ -153,6 +153,10 @@ class Runtime:
             self._journal.write(lambda store: store.announce([line]))
         self._publish([line])
 
+    def publish_followed(self, lines: Sequence[Announcement]) -> None:
+        """Have followers of the event list see lines that another controller has written."""
+        self._publish(lines)
+
     def act_on_what_is_due(self) -> None:
         """Carry out everything that the state still calls for, as after a restart."""
         self._act(self._fold.core.due(self.now_ns()))

@@ -32,7 +32,7 @@ class ResumedTimeline:
         It is what its newest event says, or what it wrote down for this every few seconds.
         """
         now_ns, last_ns = self.clock.now_ns(), history.last()[1]
-        began_ns = max(last_ns, min(_alive_ns(history), now_ns))
+        began_ns = max(last_ns, min(alive_ns(history), now_ns))
         return Absence(began_ns, now_ns) if last_ns else None
 
     def written(self, witnesses: Mapping[str, Witness]) -> Callable[[JournalWriter], None]:
@@ -53,17 +53,28 @@ def resume_timeline(
     boot_id: str,
     wall_ns: Callable[[], int],
     boot_ns: Callable[[], int],
+    followed_offset_ns: int | None = None,
 ) -> ResumedTimeline:
-    """Return the timeline, which goes on with that of the journal while a job runs."""
+    """Return the timeline, which goes on with that of the journal while a job runs.
+
+    A standby that has followed it knows its offset to the boot clock of its own machine.
+    """
     kept = history.fact(_ANCHOR)
+    anchor = TimelineAnchor.decode(kept) if kept is not None else TimelineAnchor("", 0)
+    if followed_offset_ns is not None:
+        doubt = anchor.witnesses, anchor.doubtful
+        floor_ns = history.last()[1] + 1
+        clock = ControllerClock(floor_ns, followed_offset_ns, wall_ns, boot_ns, *doubt)
+        return ResumedTimeline(clock, boot_id)
     last = LastAlive(
-        anchor=TimelineAnchor.decode(kept) if kept is not None else None,
+        anchor=anchor if kept is not None else None,
         event_ns=history.last()[1],
-        alive_ns=_alive_ns(history),
+        alive_ns=alive_ns(history),
         job_runs=any(job.state is not JobState.ENDED for job in state.jobs.values()),
     )
     return ResumedTimeline(resumed_clock(last, boot_id, wall_ns, boot_ns), boot_id)
 
 
-def _alive_ns(history: JournalReader) -> int:
+def alive_ns(history: JournalReader) -> int:
+    """Return when a controller with this journal has said last that it is alive; 0 before that."""
     return int(history.fact(_ALIVE) or 0)

@@ -1,7 +1,9 @@
 """Metrics server: /metrics over HTTP, in a thread of its own, encrypted as the controller is."""
 
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import CollectorRegistry, start_http_server
@@ -35,8 +37,13 @@ class MetricsServer:
         self.port = int(self._server.server_port)
 
     def stop(self) -> None:
-        """Stop serving."""
-        self._server.shutdown()
+        """Stop serving, and free the port."""
+        # It looks twice a second whether it shall end; a socket that is shut wakes it at once.
+        ending = threading.Thread(target=self._server.shutdown)
+        ending.start()
+        with suppress(OSError):
+            self._server.socket.shutdown(socket.SHUT_RDWR)
+        ending.join()
         self._server.server_close()
         self._thread.join()
 

@@ -4501,6 +4501,163 @@ class ControllerDetail(_message.Message):
 Global___ControllerDetail: _TypeAlias = ControllerDetail  # noqa: Y015
 
 @_typing.final
+class ListControllersRequest(_message.Message):
+    """Nothing to say."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListControllersRequest: _TypeAlias = ListControllersRequest  # noqa: Y015
+
+@_typing.final
+class ControllerLine(_message.Message):
+    """A controller of the cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADDRESS_FIELD_NUMBER: _builtins.int
+    ACTIVE_FIELD_NUMBER: _builtins.int
+    ANSWERS_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    PID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SINCE_S_FIELD_NUMBER: _builtins.int
+    SEEN_S_FIELD_NUMBER: _builtins.int
+    BEHIND_EVENTS_FIELD_NUMBER: _builtins.int
+    BEHIND_S_FIELD_NUMBER: _builtins.int
+    address: _builtins.str
+    """Under which others reach it; empty where it did not say."""
+    active: _builtins.bool
+    """It writes the journal and acts; the others stand by."""
+    answers: _builtins.bool
+    """It is the one that answers."""
+    host: _builtins.str
+    """Its machine."""
+    pid: _builtins.int
+    """Its process there."""
+    version: _builtins.str
+    """Its version."""
+    since_s: _builtins.float
+    """For how many seconds it has been that."""
+    seen_s: _builtins.float
+    """How many seconds ago its newest sign of life came, of one that stands by."""
+    behind_events: _builtins.int
+    """How many events of the journal it has not folded yet, of one that stands by."""
+    behind_s: _builtins.float
+    """For how many seconds it has lacked some; 0 where it has all."""
+    def __init__(
+        self,
+        *,
+        address: _builtins.str = ...,
+        active: _builtins.bool = ...,
+        answers: _builtins.bool = ...,
+        host: _builtins.str = ...,
+        pid: _builtins.int = ...,
+        version: _builtins.str = ...,
+        since_s: _builtins.float = ...,
+        seen_s: _builtins.float = ...,
+        behind_events: _builtins.int = ...,
+        behind_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["active", b"active", "address", b"address", "answers", b"answers", "behind_events", b"behind_events", "behind_s", b"behind_s", "host", b"host", "pid", b"pid", "seen_s", b"seen_s", "since_s", b"since_s", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ControllerLine: _TypeAlias = ControllerLine  # noqa: Y015
+
+@_typing.final
+class ListControllersReply(_message.Message):
+    """Controllers, the active one first."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CONTROLLERS_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    ALONE_FIELD_NUMBER: _builtins.int
+    term: _builtins.int
+    """How often the journal has changed hands."""
+    alone: _builtins.bool
+    """The journal is a file, which only one controller can have open."""
+    @_builtins.property
+    def controllers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControllerLine]:
+        """Each of them; the one that answers alone, where the journal is a file."""
+
+    def __init__(
+        self,
+        *,
+        controllers: _abc.Iterable[Global___ControllerLine] | None = ...,
+        term: _builtins.int = ...,
+        alone: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "controllers", b"controllers", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListControllersReply: _TypeAlias = ListControllersReply  # noqa: Y015
+
+@_typing.final
+class HandOverRequest(_message.Message):
+    """Have a standby take over."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OPERATOR_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    operator: _builtins.str
+    """Who orders it, for the audit log."""
+    reason: _builtins.str
+    """Why."""
+    def __init__(
+        self,
+        *,
+        operator: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["operator", b"operator", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOverRequest: _TypeAlias = HandOverRequest  # noqa: Y015
+
+@_typing.final
+class HandOverReply(_message.Message):
+    """The hand-over has begun."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUCCESSOR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def successor(self) -> Global___ControllerLine:
+        """The standby that is expected to take over."""
+
+    def __init__(
+        self,
+        *,
+        successor: Global___ControllerLine | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["successor", b"successor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["successor", b"successor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HandOverReply: _TypeAlias = HandOverReply  # noqa: Y015
+
+@_typing.final
 class AddMaintenanceRequest(_message.Message):
     """Which nodes are worked on, and when."""
 

@@ -270,6 +270,16 @@ class AdminStub(object):
                 request_serializer=everstep__proto_dot_generated_dot_admin__pb2.GetControllerRequest.SerializeToString,
                 response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ControllerDetail.FromString,
                 _registered_method=True)
+        self.ListControllers = channel.unary_unary(
+                '/everstep.admin.v1.Admin/ListControllers',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListControllersRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListControllersReply.FromString,
+                _registered_method=True)
+        self.HandOver = channel.unary_unary(
+                '/everstep.admin.v1.Admin/HandOver',
+                request_serializer=everstep__proto_dot_generated_dot_admin__pb2.HandOverRequest.SerializeToString,
+                response_deserializer=everstep__proto_dot_generated_dot_admin__pb2.HandOverReply.FromString,
+                _registered_method=True)
 
 
 class AdminServicer(object):
@@ -625,6 +635,21 @@ class AdminServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListControllers(self, request, context):
+        """Controllers of the cluster: the active one, and those that stand by.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def HandOver(self, request, context):
+        """Let a standby take over now. The active controller writes all that it knows, and ends; the answer comes before that.
+        FAILED_PRECONDITION where no standby follows closely enough.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -862,6 +887,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.GetController,
                     request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.GetControllerRequest.FromString,
                     response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ControllerDetail.SerializeToString,
+            ),
+            'ListControllers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListControllers,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.ListControllersRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.ListControllersReply.SerializeToString,
+            ),
+            'HandOver': grpc.unary_unary_rpc_method_handler(
+                    servicer.HandOver,
+                    request_deserializer=everstep__proto_dot_generated_dot_admin__pb2.HandOverRequest.FromString,
+                    response_serializer=everstep__proto_dot_generated_dot_admin__pb2.HandOverReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -2134,6 +2169,60 @@ class Admin(object):
             '/everstep.admin.v1.Admin/GetController',
             everstep__proto_dot_generated_dot_admin__pb2.GetControllerRequest.SerializeToString,
             everstep__proto_dot_generated_dot_admin__pb2.ControllerDetail.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListControllers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/ListControllers',
+            everstep__proto_dot_generated_dot_admin__pb2.ListControllersRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.ListControllersReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def HandOver(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/everstep.admin.v1.Admin/HandOver',
+            everstep__proto_dot_generated_dot_admin__pb2.HandOverRequest.SerializeToString,
+            everstep__proto_dot_generated_dot_admin__pb2.HandOverReply.FromString,
             options,
             channel_credentials,
             insecure,

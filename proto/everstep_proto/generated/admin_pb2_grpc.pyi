@@ -170,6 +170,12 @@ class AdminStub:
     """
     GetController: _grpc.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]
     """Version and state of the controller itself."""
+    ListControllers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListControllersRequest, _admin_pb2.ListControllersReply]
+    """Controllers of the cluster: the active one, and those that stand by."""
+    HandOver: _grpc.UnaryUnaryMultiCallable[_admin_pb2.HandOverRequest, _admin_pb2.HandOverReply]
+    """Let a standby take over now. The active controller writes all that it knows, and ends; the answer comes before that.
+    FAILED_PRECONDITION where no standby follows closely enough.
+    """
 
 @_typing.type_check_only
 class AdminAsyncStub(AdminStub):
@@ -310,6 +316,12 @@ class AdminAsyncStub(AdminStub):
     """
     GetController: _aio.UnaryUnaryMultiCallable[_admin_pb2.GetControllerRequest, _admin_pb2.ControllerDetail]  # type: ignore[assignment]
     """Version and state of the controller itself."""
+    ListControllers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListControllersRequest, _admin_pb2.ListControllersReply]  # type: ignore[assignment]
+    """Controllers of the cluster: the active one, and those that stand by."""
+    HandOver: _aio.UnaryUnaryMultiCallable[_admin_pb2.HandOverRequest, _admin_pb2.HandOverReply]  # type: ignore[assignment]
+    """Let a standby take over now. The active controller writes all that it knows, and ends; the answer comes before that.
+    FAILED_PRECONDITION where no standby follows closely enough.
+    """
 
 class AdminServicer(metaclass=_abc_1.ABCMeta):
     """The controller's side of the command line."""
@@ -729,5 +741,23 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ControllerDetail, _abc.Awaitable[_admin_pb2.ControllerDetail]]:
         """Version and state of the controller itself."""
+
+    @_abc_1.abstractmethod
+    def ListControllers(
+        self,
+        request: _admin_pb2.ListControllersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListControllersReply, _abc.Awaitable[_admin_pb2.ListControllersReply]]:
+        """Controllers of the cluster: the active one, and those that stand by."""
+
+    @_abc_1.abstractmethod
+    def HandOver(
+        self,
+        request: _admin_pb2.HandOverRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.HandOverReply, _abc.Awaitable[_admin_pb2.HandOverReply]]:
+        """Let a standby take over now. The active controller writes all that it knows, and ends; the answer comes before that.
+        FAILED_PRECONDITION where no standby follows closely enough.
+        """
 
 def add_AdminServicer_to_server(servicer: AdminServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

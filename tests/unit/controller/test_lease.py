@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -147,3 +147,56 @@ def test_every_holder_that_is_dead_is_considered_gone_once_the_database_is_there
         world.up = world.now_ns >= world.down_until_ns
         observation = world.look(observation)
         assert world.now_ns < limit_ns, seed
+
+
+# --- connections of the holder -------------------------------------------------------------------
+
+
+def with_connection(
+    from_s: float, until_s: float, *, connected: bool, beat: int = 7
+) -> Iterator[tuple[float, LeaseSeen]]:
+    for at_s, one in still(from_s, until_s, beat):
+        yield at_s, replace(one, is_connected=connected)
+
+
+def test_a_holder_whose_connections_are_gone_is_gone_after_two_seconds() -> None:
+    before = [*with_connection(0, 1, connected=True)]
+    assert not observed(*before, *with_connection(1.5, 3.0, connected=False)).is_gone
+    assert observed(*before, *with_connection(1.5, 3.5, connected=False)).is_gone
+
+
+def test_a_holder_that_writes_without_a_listed_connection_is_not_gone() -> None:
+    before = [*with_connection(0, 1, connected=True)]
+    writing = [(1.5 + i / 2, replace(seen(8 + i), is_connected=False)) for i in range(20)]
+    assert not observed(*before, *writing).is_gone
+
+
+def test_where_the_database_never_listed_the_holder_only_its_count_tells() -> None:
+    assert not observed(*with_connection(0, 4.5, connected=False)).is_gone
+    assert observed(*with_connection(0, 5, connected=False)).is_gone
+
+
+def test_a_holder_that_connects_again_is_waited_for_as_before() -> None:
+    looks = [
+        *with_connection(0, 1, connected=True),
+        *with_connection(1.5, 2.5, connected=False),
+        *with_connection(3.0, 4.5, connected=True),
+    ]
+    assert not observed(*looks).is_gone
+
+
+def test_after_an_outage_missing_connections_hurry_nobody() -> None:
+    outage: list[tuple[float, LeaseSeen | None]] = [(1.5, None), (2.0, None)]
+    before = [*with_connection(0, 1, connected=True)]
+    after = [*with_connection(2.5, 2.5 + 14.5, connected=False)]
+    assert not observed(*before, *outage, *after).is_gone
+
+
+def test_a_new_holder_has_to_be_seen_connected_itself() -> None:
+    looks = [
+        *with_connection(0, 1, connected=True),
+        (1.5, seen(8, term=2, holder=OTHER)),
+        (2.0, seen(8, term=2, holder=OTHER)),
+    ]
+    later = [(2.0 + i / 2, seen(8, term=2, holder=OTHER)) for i in range(1, 6)]
+    assert not observed(*looks, *later).is_gone

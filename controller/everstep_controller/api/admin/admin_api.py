@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from everstep_controller.api.admin.askers import Looks
+from everstep_controller.api.admin.controllers import ControllerOperations
 from everstep_controller.api.admin.drivers import DriverQueries
 from everstep_controller.api.admin.enrolment import EnrolmentOperations
 from everstep_controller.api.admin.event_log import EventLog, LineChoice
@@ -42,6 +43,7 @@ class AdminApi:
         self.stacks = JobStacks(runtime, sources.inspector, looks)
         self.slowness = SlowRanks(runtime, sources.slowness, sources.collectives, looks)
         self.maintenance = MaintenanceOperations(runtime)
+        self.controllers = ControllerOperations(runtime, sources.reads, sources.own)
         self.enrolment = EnrolmentOperations(runtime, sources.sessions, sources.token_issuer)
 
     async def events(self, request: admin_pb2.WatchEventsRequest) -> AsyncIterator[admin_pb2.Event]:

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from everstep_common.version import VERSION
+from everstep_controller.api.admin.controllers import OwnPart
 from everstep_controller.api.admin.drivers import DriverQueries
 from everstep_controller.api.admin.enrolment import TokenIssuer
 from everstep_controller.api.admin.errors import (
@@ -80,6 +81,8 @@ class AdminSources:
     failed_calls: Callable[[], Mapping[str, int]]
     samples: SampleSource
     price_per_device_hour: float
+    # The controller that answers.
+    own: OwnPart
     # What makes tokens; None where this controller signs no certificates.
     token_issuer: TokenIssuer | None = None
 

@@ -331,3 +331,16 @@ class AdminServicer(admin_pb2_grpc.AdminServicer):
     ) -> admin_pb2.RevokeCertificatesReply:
         """See admin.proto."""
         return await self._admin.enrolment.revoke(request, request.operator)
+
+    @question
+    async def ListControllers(
+        self, request: admin_pb2.ListControllersRequest
+    ) -> admin_pb2.ListControllersReply:
+        """See admin.proto."""
+        del request
+        return await self._admin.controllers.list()
+
+    @explained_order
+    async def HandOver(self, request: admin_pb2.HandOverRequest) -> admin_pb2.HandOverReply:
+        """See admin.proto."""
+        return await self._admin.controllers.hand_over(request.operator, request.reason)

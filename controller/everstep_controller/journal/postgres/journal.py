@@ -21,6 +21,7 @@ from everstep_controller.journal.port import (
     StoredEvent,
     StoredSnapshot,
 )
+from everstep_controller.journal.postgres.candidate import PostgresCandidate
 from everstep_controller.journal.postgres.connection import Place
 from everstep_controller.journal.postgres.lease_session import LeaseSession, Surroundings
 from everstep_controller.journal.postgres.pending_writes import (
@@ -218,29 +219,46 @@ class PostgresBackend:
 
     place: Place
     around: Surroundings
+    _told: str = field(default="", init=False)
     _session: LeaseSession | None = field(default=None, init=False)
     _beating: "_Beating | None" = field(default=None, init=False)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """See JournalBackend: take the lease, and keep it until the end."""
-        session = LeaseSession(self.place, self.around)
+        session = LeaseSession(self.place, self.around, self._told)
         try:
             session.take()
-            with self._holding(session):
-                yield
-        finally:
-            session.release()
-
-    @contextmanager
-    def _holding(self, session: LeaseSession) -> Iterator[None]:
-        self._session = session
-        self._beat()
-        try:
+            self._hold(session)
             yield
         finally:
-            self._session = None
+            self._let_go(session)
+
+    @contextmanager
+    def standing_by(self) -> Iterator[PostgresCandidate]:
+        """See JournalBackend."""
+        session = LeaseSession(self.place, self.around)
+        try:
+            yield PostgresCandidate(session, self.around, lambda: self._hold(session))
+        finally:
+            if self._session is None:
+                session.forget_look()
+            self._let_go(session)
+
+    def tell(self, told: str) -> None:
+        """See JournalBackend."""
+        self._told = told
+
+    def _hold(self, session: LeaseSession) -> None:
+        self._session = session
+        self._beat()
+
+    def _let_go(self, session: LeaseSession) -> None:
+        self._session = None
+        try:
             self._rest()
+        finally:
+            session.release()
 
     def verify(self) -> None:
         """See JournalBackend: the server looks after its own files."""

@@ -49,17 +49,26 @@ APPLICATION = "everstep-controller"
 _END_MS = 2000
 _ROW = "journal, term, holder, beat, writes, head, link, base_seq, base_link, checksum"
 _READ = f"select {_ROW} from everstep.lease"
-# With a write of its own, so that who cannot write takes nobody's lease.
+# Standbys listen here for new events, and for a lease that was given back.
+CHANNEL = "everstep"
+# With a write of its own, so that who cannot write takes nobody's lease. The id of a holder is the
+# first of what its row tells (_told).
 _LOOK = f"""
 with looked as (
-    insert into everstep.observer (id, looks) values (%s, 1)
-    on conflict (id) do update set looks = everstep.observer.looks + 1 returning 1
-) select {_ROW} from everstep.lease, looked
+    insert into everstep.observer (id, looks, told) values (%s, 1, %s)
+    on conflict (id) do update set
+        looks = everstep.observer.looks + 1, told = excluded.told, seen_at = clock_timestamp()
+    returning 1
+) select {_ROW}, told, exists (
+    select from pg_stat_activity where datname = current_database()
+    and application_name = '{APPLICATION} ' || substring(holder from '^\\["([0-9a-f]+)"')
+) from everstep.lease, looked
 """
 # A server that was started just now had an outage before, for its writer as well.
 _IS_NEW = "select clock_timestamp() - pg_postmaster_start_time() < interval '15 s'"
 _TAKE = f"""
-update everstep.lease set term = term + 1, holder = %s, beat = beat + 1
+update everstep.lease set
+    term = term + 1, holder = %s, beat = beat + 1, told = %s, taken_at = clock_timestamp()
 where journal = %s and term = %s and beat = %s returning {_ROW}
 """
 _END_BACKENDS = """
@@ -77,7 +86,13 @@ _SETTLE = f"""
 update everstep.lease set beat = beat + 1 where journal = %s and term = %s and holder = %s
 returning {_ROW}
 """
-_RELEASE = "update everstep.lease set holder = '', beat = beat + 1 where journal = %s and term = %s"
+_RELEASE = f"""
+with released as (
+    update everstep.lease set holder = '', beat = beat + 1
+    where journal = %s and term = %s and holder = %s returning 1
+) select pg_notify('{CHANNEL}', '') from released
+"""
+_FORGET = "delete from everstep.observer where id = %s or seen_at < now() - interval '1 day'"
 # 22: values that no table takes; 23: an event whose number is taken. A mistake of the program.
 _MISTAKES = ("22", "23")
 _READ_ONLY = "25006"
@@ -104,9 +119,19 @@ class LeaseRow:
         numbers = _int(term), str(holder), _int(beat), _int(writes)
         return cls(str(journal), *numbers, chain, sound)
 
+
+@dataclass(frozen=True, slots=True)
+class LookedAt:
+    """Row of a lease at one look, what its holder tells of itself, and whether it is connected."""
+
+    row: LeaseRow
+    told: str
+    is_connected: bool
+
     def seen(self) -> LeaseSeen:
         """Return it as an observer judges it."""
-        return LeaseSeen(self.term, holder_of(self.holder), self.beat)
+        row = self.row
+        return LeaseSeen(row.term, holder_of(row.holder), row.beat, self.is_connected)
 
 
 @dataclass(slots=True)
@@ -131,9 +156,11 @@ class Surroundings:
 class LeaseSession:
     """Holder of the lease of one journal; used by one thread at a time, which hands it over."""
 
-    def __init__(self, place: Place, around: Surroundings) -> None:
+    def __init__(self, place: Place, around: Surroundings, told: str = "") -> None:
         self._place = place
         self._around = around
+        # What this controller tells others of itself.
+        self.told = told
         self._id = uuid.uuid4().hex[:16]
         self._holder = _told(Holder(self._id, around.process))
         self._connection: DeadlineConnection | None = None
@@ -168,50 +195,76 @@ class LeaseSession:
         """Make or migrate the journal and take its lease. JournalLockedError and others."""
         migrate(self.connection)
         try:
-            seen = self._wait_until_gone()
-            self._end_backends(seen.seen().holder)
-            values = (self._holder, seen.journal, seen.term, seen.beat)
-            row = self.connection.execute(_TAKE, values).fetchone()
-            self.connection.execute("delete from everstep.observer where id = %s", (self._id,))
-            if row is None:
-                raise JournalLockedError(
-                    "another controller has taken the lease of this journal just now; stop it "
-                    "first, or configure another journal"
-                )
-            self._row = LeaseRow.of(row)
-            self._read_marks()
+            taken = self.take_from(self._wait_until_gone())
         except psycopg.Error as error:
             raise JournalAccessError(sentence(error)) from error
+        if not taken:
+            raise JournalLockedError(
+                "another controller has taken the lease of this journal just now; stop it "
+                "first, or configure another journal"
+            )
+
+    def take_from(self, looked: LookedAt) -> bool:
+        """Take the lease of a holder that is gone; False where it has changed since that look.
+
+        Raises psycopg.Error and DamagedJournalError.
+        """
+        seen = looked.row
+        self._end_backends(holder_of(seen.holder))
+        values = (self._holder, self.told, seen.journal, seen.term, seen.beat)
+        row = self.connection.execute(_TAKE, values).fetchone()
+        if row is None:
+            return False
+        self.connection.execute(_FORGET, (self._id,))
+        self._row = LeaseRow.of(row)
+        self._read_marks()
         if not self._held.is_sound:
             raise DamagedJournalError("the row that says where its events end is damaged")
+        return True
 
-    def _wait_until_gone(self) -> LeaseRow:
+    def forget_look(self) -> None:
+        """Have this controller no longer listed among those that look on."""
+        try:
+            self.connection.execute(_FORGET, (self._id,))
+        except (psycopg.Error, JournalAccessError) as error:
+            logger.info("this standby is listed for a while yet: %s", error)
+
+    def _wait_until_gone(self) -> LookedAt:
         """Return the lease of a holder that is gone. Raises JournalLockedError where one lives."""
-        row = self._look()
-        first = row.seen()
-        if first.holder is not None and self._around.lives(first.holder.process) is False:
-            logger.info("the journal was written by %s, which has ended", first.holder)
-            return row
-        observation = observe(self._before_first_look(), Look(self._around.monotonic_ns(), first))
+        looked = self.look()
+        first = looked.seen()
+        if self.has_ended_here(first):
+            return looked
+        observation = observe(self.before_first_look(), Look(self._around.monotonic_ns(), first))
         while not observation.is_gone:
             self._around.sleep_s(LOOK_S)
-            row = self._look()
-            before, now = observation.last.seen, row.seen()
+            looked = self.look()
+            before, now = observation.last.seen, looked.seen()
             observation = observe(observation, Look(self._around.monotonic_ns(), now))
             if before is not None and (before.term, before.beat) != (now.term, now.beat):
                 raise JournalLockedError(refusal(observation))
-        return row
+        return looked
 
-    def _before_first_look(self) -> Observation | None:
+    def has_ended_here(self, seen: LeaseSeen) -> bool:
+        """Return whether the holder was a process of this machine that has ended."""
+        if seen.holder is None or self._around.lives(seen.holder.process) is not False:
+            return False
+        logger.info("the journal was written by %s, which has ended", seen.holder)
+        return True
+
+    def before_first_look(self) -> Observation | None:
+        """Return what is known before the first look: whether the server was started just now."""
         found = self.connection.execute(_IS_NEW).fetchone()
         outage = Look(self._around.monotonic_ns(), None)
         return observe(None, outage) if found is None or found[0] else None
 
-    def _look(self) -> LeaseRow:
-        row = self.connection.execute(_LOOK, (self._id,)).fetchone()
+    def look(self) -> LookedAt:
+        """Look at the lease. Raises psycopg.Error and JournalAccessError."""
+        row = self.connection.execute(_LOOK, (self._id, self.told)).fetchone()
         if row is None:
             raise JournalAccessError("the row of the lease is gone")
-        return LeaseRow.of(row)
+        *lease, told, is_connected = row
+        return LookedAt(LeaseRow.of(tuple(lease)), str(told), bool(is_connected))
 
     def _end_backends(self, holder: Holder | None) -> None:
         """End what a holder that is gone may have left in the database."""
@@ -241,9 +294,13 @@ class LeaseSession:
         row, self._row = self._row, None
         try:
             if row is not None:
-                self.connection.execute(_RELEASE, (row.journal, row.term))
+                self.connection.execute(_RELEASE, (row.journal, row.term, self._holder))
         except (psycopg.Error, JournalAccessError) as error:
             logger.info("the lease is not given back: %s", error)
+        self.disconnect()
+
+    def disconnect(self) -> None:
+        """Close the connection; the next use makes another one."""
         if self._connection is not None:
             self._connection.close()
 
@@ -258,7 +315,11 @@ class LeaseSession:
         known = (held.journal, held.term, self._holder, held.chain.seq, held.beat)
         parts = list(writes.parts())
         named = ", ".join(f"part_{at} as ({text})" for at, (text, _) in enumerate(parts))
-        statement = f"with fence as ({_FENCE}){', ' * bool(parts)}{named} select from fence"
+        # Who follows the journal is woken by events alone: a beat tells nothing new.
+        answer = f"pg_notify('{CHANNEL}', '')" if writes.events else ""
+        statement = (
+            f"with fence as ({_FENCE}){', ' * bool(parts)}{named} select {answer} from fence"
+        )
         values = [*_values(chain), *known, *(value for _, told in parts for value in told)]
         self._unknown = _Unknown(writes, chain)
         try:
@@ -401,8 +462,9 @@ def _lost(held: LeaseRow, now: LeaseRow) -> JournalLostError:
             "'everstep-controller recover', which rebuilds from the agents what it does not have"
         )
     if now.term != held.term:
+        taker = holder_of(now.holder) or "somebody"
         return JournalLostError(
-            f"{now.seen().holder or 'somebody'} has taken the journal's lease (term {now.term}; "
+            f"{taker} has taken the journal's lease (term {now.term}; "
             f"this controller's was {held.term}), and this controller may act no more"
         )
     return JournalLostError(

@@ -12,6 +12,7 @@ from everstep_controller.journal.checksums import Chain, checksum, verified
 from everstep_controller.journal.port import (
     DAY_NS,
     Announcement,
+    ControllerSeen,
     DamagedJournalError,
     HistoryKind,
     HistoryRange,
@@ -46,6 +47,13 @@ _BEFORE = f"""
 select distinct on (key) {_HISTORY} from everstep.history
 where kind = %s and begin_ns < %s and key in (select key from everstep.history where {_ASKED})
 order by key, begin_ns desc
+"""
+_CONTROLLERS = """
+select true, told, extract(epoch from clock_timestamp() - taken_at), 0 from everstep.lease
+where holder <> '' union all
+select false, told, extract(epoch from clock_timestamp() - since),
+    extract(epoch from clock_timestamp() - seen_at) from everstep.observer where told <> ''
+order by 1 desc, 2
 """
 _CHAIN = (
     "select journal, term, holder, beat, writes, head, link, base_seq, base_link, checksum "
@@ -261,6 +269,14 @@ class PostgresReader:
     def facts(self) -> dict[str, bytes]:
         """See JournalReader."""
         return {name: bytes(value) for name, value in self._sound("fact", "name, value")}
+
+    def controllers(self) -> list[ControllerSeen]:
+        """See JournalReader."""
+        rows = self._ask(_CONTROLLERS)
+        return [
+            ControllerSeen(bool(writes), str(told), float(since_s), float(seen_s))
+            for writes, told, since_s, seen_s in rows
+        ]
 
     def verify(self) -> None:
         """See JournalWriter: the small tables, of which every row counts."""

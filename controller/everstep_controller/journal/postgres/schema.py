@@ -60,14 +60,27 @@ create table everstep.history (
 create index history_by_time on everstep.history (kind, begin_ns);
 """
 
+# What controllers say of themselves: the one that writes, and those that look on. Ages are by the
+# clock of the server alone.
+_V2 = """
+alter table everstep.lease add column told text not null default '';
+alter table everstep.lease add column taken_at timestamptz not null default clock_timestamp();
+alter table everstep.observer add column told text not null default '';
+alter table everstep.observer add column since timestamptz not null default clock_timestamp();
+alter table everstep.observer add column seen_at timestamptz not null default clock_timestamp();
+"""
+
 # Append only: a migration that was released is never changed.
-MIGRATIONS: tuple[str, ...] = (_V1,)
+MIGRATIONS: tuple[str, ...] = (_V1, _V2)
+# From this one on a standby finds what it needs.
+WITH_STANDBYS = 2
 NEWEST = len(MIGRATIONS)
 # Any number that no other program takes for a lock in this database.
 _MIGRATING = 0x6576657273746570
 _NEW_LEASE = (
-    "insert into everstep.lease values "
-    "(true, %s, gen_random_uuid()::text, 0, '', 0, 0, 0, %s, 0, %s, %s)"
+    "insert into everstep.lease (one, schema_version, journal, term, holder, beat, writes, head, "
+    "link, base_seq, base_link, checksum) "
+    "values (true, %s, gen_random_uuid()::text, 0, '', 0, 0, 0, %s, 0, %s, %s)"
 )
 
 

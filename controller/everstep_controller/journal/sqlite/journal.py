@@ -8,6 +8,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import NoReturn
 
 from everstep_controller.journal.copy import copy_journal
 from everstep_controller.journal.port import (
@@ -18,6 +19,7 @@ from everstep_controller.journal.port import (
     JournalAccessError,
     JournalLockedError,
     JournalReader,
+    JournalRefusedError,
     JournalUnknownError,
     JournalWriteError,
 )
@@ -167,6 +169,16 @@ class SqliteBackend:
         """See JournalBackend; the folder is made. Raises OSError, too."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         return JournalLock(self.path)
+
+    def standing_by(self) -> NoReturn:
+        """See JournalBackend."""
+        raise JournalRefusedError(
+            "the journal is a file, which a standby on another machine cannot follow: name a "
+            "database of PostgreSQL as journal (docs/postgresql.md), or remove role"
+        )
+
+    def tell(self, told: str) -> None:
+        """See JournalBackend: nobody else has the file open."""
 
     def verify(self) -> None:
         """See JournalBackend. Raises DamagedJournalError, ForeignLogError."""

@@ -11,6 +11,7 @@ from typing import Any
 from everstep_controller.journal.checksums import Chain, checksum, links, verified
 from everstep_controller.journal.port import (
     Announcement,
+    ControllerSeen,
     DamagedJournalError,
     Mark,
     StoredEvent,
@@ -201,6 +202,10 @@ class JournalStore:
     def facts(self) -> dict[str, bytes]:
         """Return all kept values by their names. Raises DamagedJournalError."""
         return {name: bytes(value) for name, value in self._rows("fact", "name, value")}
+
+    def controllers(self) -> tuple[ControllerSeen, ...]:
+        """Return nobody: one controller alone has the file open."""
+        return ()
 
     def _rows(
         self, table: str, columns: str, where: str = "", values: Sequence[object] = ()

@@ -1,0 +1,1 @@
+"""Standby: a controller that follows the journal of another one, and succeeds it."""
