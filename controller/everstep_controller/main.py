@@ -36,6 +36,7 @@ from everstep_controller.journal.port import (
 )
 from everstep_controller.judging.judges import JUDGES
 from everstep_controller.service import Controller, Options
+from everstep_controller.standby.standby import Served
 from everstep_proto.local.address import socket_path
 
 logger = logging.getLogger("everstep_controller")
@@ -334,11 +335,12 @@ async def _run_standby(
     watchdog = asyncio.create_task(_watchdog(), name="watchdog")
     assert options.backend is not None
 
-    def ready() -> None:
+    def ready(served: Served) -> None:
         logger.info(
-            "version %s, standby, listening at %s, journal %s",
+            "version %s, standby, listening %s, metrics on port %d, journal %s",
             VERSION,
-            config.listen,
+            _listening(config, served.port),
+            served.metrics_port,
             config.journal,
         )
         notify("READY=1\nSTATUS=stands by")
@@ -371,7 +373,7 @@ async def _serve_until(config: ControllerConfig, options: Options, stop: asyncio
         "version %s, term %d, listening %s, metrics on port %d, journal %s",
         VERSION,
         controller.runtime.state.term,
-        f"at {config.listen}" if socket_path(config.listen) else f"on port {controller.port}",
+        _listening(config, controller.port),
         controller.metrics_port,
         config.journal,
     )
@@ -391,6 +393,10 @@ async def _serve_until(config: ControllerConfig, options: Options, stop: asyncio
     for task in (failure, watchdog, *ending):
         task.cancel()
     await controller.stop()
+
+
+def _listening(config: ControllerConfig, port: int) -> str:
+    return f"at {config.listen}" if socket_path(config.listen) else f"on port {port}"
 
 
 async def _watchdog() -> None:

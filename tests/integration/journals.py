@@ -7,6 +7,7 @@ from pathlib import Path
 
 from everstep_controller.core.events import ControllerStarted
 from everstep_controller.journal import codec
+from everstep_controller.journal.lease import Process
 from everstep_controller.journal.port import JournalBackend, JournalWriter, StoredEvent
 from everstep_controller.journal.postgres.connection import Place
 from everstep_controller.journal.postgres.journal import PostgresBackend
@@ -50,6 +51,15 @@ def postgres_backend(
 ) -> PostgresBackend:
     """Return a journal in a database of a server."""
     return PostgresBackend(Place(server.url(database), None, deadline_s), surroundings())
+
+
+def elsewhere(backend: PostgresBackend) -> PostgresBackend:
+    """Return the same journal as a process of another machine sees it."""
+    there = Process("machine-2", "another boot", 4711, 1)
+    around = replace(
+        backend.around, process=there, lives=lambda one: True if one == there else None
+    )
+    return PostgresBackend(backend.place, around)
 
 
 def postgres_place(server: PostgresServer) -> JournalPlace:

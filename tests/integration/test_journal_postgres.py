@@ -14,7 +14,6 @@ import pytest
 import trustme
 
 from everstep_common.credential_file import CredentialFile
-from everstep_controller.journal.lease import Process
 from everstep_controller.journal.port import (
     DamagedJournalError,
     JournalAccessError,
@@ -32,7 +31,7 @@ from everstep_controller.journal.postgres.schema import NEWEST, known_version, m
 from everstep_controller.journal.postgres.surroundings import lives, surroundings, this_process
 from fakes.postgres_server import PostgresServer, postgres_server
 from fakes.waits import wait_until
-from integration.journals import event, postgres_backend
+from integration.journals import elsewhere, event, postgres_backend
 
 _SOON_S = 1.0
 _MOVED = "update everstep.lease set "
@@ -70,15 +69,6 @@ def append(store: PostgresJournal, *numbers: int) -> None:
 def numbers_in(backend: PostgresBackend) -> list[int]:
     with closing(backend.open_reader()) as reader:
         return [one.seq for one in reader.events(0)]
-
-
-def elsewhere(backend: PostgresBackend) -> PostgresBackend:
-    """Return the same journal as a process of another machine sees it."""
-    there = Process("machine-2", "another boot", 4711, 1)
-    around = replace(
-        backend.around, process=there, lives=lambda one: True if one == there else None
-    )
-    return PostgresBackend(backend.place, around)
 
 
 # --- one writer ----------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from everstep_controller.runtime.fold import Fold
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.runtime.timeline import ResumedTimeline, alive_ns
 from everstep_controller.standby.following import FollowedJournal, JournalNews
-from everstep_controller.standby.standby import Standby, StandbyParts
+from everstep_controller.standby.standby import Served, Standby, StandbyParts
 from everstep_controller.standby.told import ControllerTold, controller_told
 from everstep_controller.web.metrics_server import MetricsServer
 
@@ -51,7 +51,7 @@ def open_standby(
     options: Options,
     backend: JournalBackend,
     candidate: JournalCandidate,
-    ready: Callable[[], None],
+    ready: Callable[[Served], None],
 ) -> Standby:
     """Return a standby, which has asked nobody yet; ``ready`` is called once it serves."""
     maker = _Maker(config, options, backend)
@@ -159,6 +159,16 @@ class _ServedStandby:
         self._serving = serving
         self._metrics: MetricsServer | None = None
         self._renewing: asyncio.Task[None] | None = None
+
+    @property
+    def port(self) -> int:
+        """See Served."""
+        return self._serving.port
+
+    @property
+    def metrics_port(self) -> int:
+        """See Served."""
+        return self._metrics.port if self._metrics is not None else 0
 
     async def start(self) -> None:
         """See Served. Raises ListenError."""

@@ -41,6 +41,16 @@ _RETRY_S = 1.0
 class Served(Protocol):
     """What a standby serves while it follows."""
 
+    @property
+    def port(self) -> int:
+        """Return the port of agents and the command line; 0 for a Unix socket."""
+        ...
+
+    @property
+    def metrics_port(self) -> int:
+        """Return the port of /metrics; 0 where it is not served."""
+        ...
+
     async def start(self) -> None:
         """Begin to serve."""
         ...
@@ -63,7 +73,7 @@ class StandbyParts:
     serve: Callable[[FollowedJournal], Served]
     publish: Callable[[JournalNews], None]
     # Called once it serves.
-    ready: Callable[[], None]
+    ready: Callable[[Served], None]
 
 
 class Standby:
@@ -106,7 +116,7 @@ class Standby:
         followed = parts.follow(parts.open_reader())
         served = parts.serve(followed)
         await served.start()
-        parts.ready()
+        parts.ready(served)
         try:
             await self._until_taken(followed)
         finally:

@@ -1,0 +1,260 @@
+"""A standby beside a controller, as processes, with a journal in a real PostgreSQL."""
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import grpc
+import pytest
+
+from everstep_common.reports import FindingRaised
+from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.events import ControllerStarted, Reported
+from everstep_controller.journal.codec import decode_event
+from everstep_controller.journal.lease import GONE_UNCONNECTED_NS, LOOK_S
+from everstep_controller.journal.postgres.journal import PostgresBackend
+from everstep_controller.replay import replay
+from everstep_proto.controllers import BEHIND_KEY, StandbyAnswer, standby_answer
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from fakes.agent_stream import agent_stream
+from fakes.controllers import ControllerProcess, start_controller
+from fakes.local_secret import SECRET_LINE, shown
+from fakes.ports import reserved_port
+from fakes.postgres_server import PostgresServer, postgres_server
+from fakes.waits import PATIENCE_S, crowding, wait_until
+from integration.journals import elsewhere, postgres_backend
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresServer]:
+    with postgres_server() as running:
+        yield running
+
+
+@dataclass
+class Pair:
+    """Two machines with the same configuration, on loopback."""
+
+    folder: Path
+    url: str
+    ports: tuple[int, ...]
+
+    def start(self, number: int) -> ControllerProcess:
+        """Start one of them."""
+        folder = self.folder / str(number)
+        folder.mkdir(exist_ok=True)
+        port = self.ports[number]
+        trust = f'role = "standby"\naddress = "127.0.0.1:{port}"\n'
+        return start_controller(folder, port, trust=SECRET_LINE + trust, journal=self.url)
+
+
+@contextmanager
+def pair(server: PostgresServer, folder: Path) -> Iterator[Pair]:
+    database = server.new_database()
+    with reserved_port() as first, reserved_port() as second:
+        yield Pair(folder, server.url(database), (first, second))
+
+
+def ask(port: int, name: str, request: object) -> tuple[object, StandbyAnswer | None, float]:
+    """Make an admin call; return the answer, what its metadata tells, and how old it is."""
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        call = getattr(admin_pb2_grpc.AdminStub(channel), name)
+        answer, made = call.with_call(request, timeout=PATIENCE_S, metadata=shown())
+        told = made.trailing_metadata()
+        behind = dict(told or ()).get(BEHIND_KEY, "-1")
+        return answer, standby_answer(told), float(behind)
+
+
+def refusal(port: int, name: str, request: object) -> grpc.RpcError:
+    with pytest.raises(grpc.RpcError) as refused:
+        ask(port, name, request)
+    return refused.value
+
+
+def pause(port: int, reason: str) -> None:
+    ask(port, "Pause", admin_pb2.PauseRequest(reason=reason))
+
+
+def controllers(port: int) -> list[admin_pb2.ControllerLine]:
+    reply, _, _ = ask(port, "ListControllers", admin_pb2.ListControllersRequest())
+    assert isinstance(reply, admin_pb2.ListControllersReply)
+    return list(reply.controllers)
+
+
+def is_active(port: int) -> bool:
+    with contextlib.suppress(grpc.RpcError):
+        return any(one.active and one.answers for one in controllers(port))
+    return False
+
+
+def is_paused(port: int) -> bool:
+    reply, _, _ = ask(port, "GetController", admin_pb2.GetControllerRequest())
+    assert isinstance(reply, admin_pb2.ControllerDetail)
+    return bool(reply.paused)
+
+
+def metric(running: ControllerProcess, name: str) -> float:
+    address = f"http://127.0.0.1:{running.metrics_port}/metrics"
+    with urllib.request.urlopen(address, timeout=30) as answer:
+        text = answer.read().decode()
+    return float(next(line.split()[1] for line in text.splitlines() if line.startswith(f"{name} ")))
+
+
+def journaled(server: PostgresServer, url: str) -> tuple[list[int], int]:
+    """Return the findings' sequences in the journal's order, and how many starts are in it."""
+    database = url.rsplit("/", 1)[1]
+    with closing(postgres_backend(server, database).open_reader()) as reader:
+        events = [decode_event(stored.kind, stored.body) for stored in reader.events(0)]
+    found = [one.origin.sequence for one in events if _is_finding(one)]
+    assert replay(postgres_backend(server, database), Core).differences == ()
+    return found, sum(isinstance(one, ControllerStarted) for one in events)
+
+
+def _is_finding(event: object) -> bool:
+    return isinstance(event, Reported) and isinstance(event.report, FindingRaised)
+
+
+async def send(port: int, first: int, last: int) -> None:
+    """Send findings, and wait until all are acknowledged."""
+    async with agent_stream(port, "node-1") as agent:
+        await agent.hello()
+        for sequence in range(first, last + 1):
+            await agent.finding(sequence)
+        reached = 0
+        while reached < last:
+            reached = (await agent.wait_for("ack")).ack.sequence
+
+
+def test_a_standby_answers_what_the_journal_says_and_sends_orders_to_the_active_one(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with pair(server, tmp_path) as two, two.start(0) as active, two.start(1) as standby:
+        pause(active.port, "a look at the standby")
+        wait_until(lambda: is_paused(standby.port))
+        lines = controllers(standby.port)
+        assert [(one.active, one.answers) for one in lines] == [(True, False), (False, True)]
+        assert lines[0].address == f"127.0.0.1:{active.port}"
+        _, told, behind_s = ask(standby.port, "ListNodes", admin_pb2.ListNodesRequest())
+        assert told is not None
+        assert told.active == f"127.0.0.1:{active.port}"
+        assert 0 <= behind_s < PATIENCE_S * crowding()
+        refused = refusal(standby.port, "Resume", admin_pb2.ResumeRequest())
+        assert refused.code() is grpc.StatusCode.UNAVAILABLE
+        assert f"the active one is 127.0.0.1:{active.port}" in str(refused.details())
+        assert standby_answer(refused.trailing_metadata()) is not None
+        with pytest.raises((EOFError, grpc.aio.AioRpcError)):
+            asyncio.run(send(standby.port, 1, 1))
+        assert metric(active, "everstep_controller_active") == 1
+        assert metric(standby, "everstep_controller_active") == 0
+        assert metric(standby, "everstep_controller_lag_events") == 0
+        assert standby.terminate() == 0
+        assert len(controllers(active.port)) == 1
+
+
+def test_a_killed_controller_is_succeeded_with_all_that_it_had_acknowledged(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with pair(server, tmp_path) as two, two.start(0) as active, contextlib.ExitStack() as ends:
+        standby = ends.enter_context(two.start(1))
+        asyncio.run(send(active.port, 1, 50))
+        active.kill()
+        wait_until(lambda: is_active(standby.port))
+        asyncio.run(send(standby.port, 51, 100))
+        # The first one comes back, stands by, and succeeds in its turn.
+        first = ends.enter_context(two.start(0))
+        asyncio.run(send(standby.port, 101, 150))
+        standby.kill()
+        wait_until(lambda: is_active(first.port))
+        asyncio.run(send(first.port, 151, 200))
+        assert first.terminate() == 0
+        assert journaled(server, two.url) == (list(range(1, 201)), 3)
+
+
+def test_one_that_stood_still_wakes_ends_and_has_written_nothing(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with pair(server, tmp_path) as two, two.start(0) as active, two.start(1) as standby:
+        asyncio.run(send(active.port, 1, 10))
+        active.process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_active(standby.port))
+        asyncio.run(send(standby.port, 11, 20))
+        active.process.send_signal(signal.SIGCONT)
+        assert active.process.stderr is not None
+        said = active.process.stderr.read()
+        assert active.process.wait(60) == 1
+        assert "has taken the journal's lease" in said
+        assert "Traceback" not in said
+        assert standby.terminate() == 0
+        assert journaled(server, two.url) == (list(range(1, 21)), 2)
+
+
+def test_a_hand_over_ends_the_active_one_in_good_order(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    order = admin_pb2.HandOverRequest(reason="an upgrade", operator="ada")
+    with pair(server, tmp_path) as two, two.start(0) as active:
+        alone = refusal(active.port, "HandOver", order)
+        assert alone.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "no controller stands by" in str(alone.details())
+        with two.start(1) as standby:
+            asyncio.run(send(active.port, 1, 10))
+            reply, _, _ = ask(active.port, "HandOver", order)
+            assert isinstance(reply, admin_pb2.HandOverReply)
+            assert reply.successor.address == f"127.0.0.1:{standby.port}"
+            assert active.process.wait(60) == 0
+            wait_until(lambda: is_active(standby.port))
+            asyncio.run(send(standby.port, 11, 20))
+            assert standby.terminate() == 0
+        assert journaled(server, two.url) == (list(range(1, 21)), 2)
+
+
+def test_of_two_standbys_one_takes_over_and_the_other_follows_it(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    database = server.new_database()
+    with contextlib.ExitStack() as ends:
+        ports = tuple(ends.enter_context(reserved_port()) for _ in range(3))
+        three = Pair(tmp_path, server.url(database), ports)
+        active, *others = [ends.enter_context(three.start(number)) for number in range(3)]
+        active.kill()
+        successor = wait_until(lambda: next((one for one in others if is_active(one.port)), None))
+        other = next(one for one in others if one is not successor)
+        pause(successor.port, "who follows whom")
+        wait_until(lambda: is_paused(other.port))
+        lines = controllers(other.port)
+        assert [one.active for one in lines] == [True, False]
+        assert lines[0].address == f"127.0.0.1:{successor.port}"
+        assert [one.terminate() for one in (other, successor)] == [0, 0]
+        assert journaled(server, three.url)[1] == 2
+
+
+def test_the_connections_of_a_controller_on_another_machine_say_that_it_is_dead(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    database = server.new_database()
+    clock = itertools.count(0, round(LOOK_S * 1e9))
+    here = elsewhere(postgres_backend(server, database))
+    there = PostgresBackend(here.place, replace(here.around, monotonic_ns=lambda: next(clock)))
+    connected = (
+        "select count(*) from pg_stat_activity where application_name like 'everstep-controller %' "
+        f"and datname = '{database}' and state is not null"
+    )
+    url = server.url(database)
+    with start_controller(tmp_path, journal=url) as active, there.standing_by() as candidate:
+        candidate.look("")
+        # A server that was started just now has more patience, until the controller writes.
+        wait_until(lambda: candidate.look("").still_s == 0)
+        active.kill()
+        wait_until(lambda: server.execute(connected)[0][0] <= 1)
+        looks = [candidate.look("") for _ in range(round(GONE_UNCONNECTED_NS / 1e9 / LOOK_S) + 2)]
+        assert not looks[1].is_gone
+        assert looks[-1].is_gone
+        assert candidate.take("")

@@ -1,0 +1,122 @@
+"""A standby's state is that of the journal, whatever comes to it in which pieces: with seeds."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from everstep_controller.core.dispatch.core import Core
+from everstep_controller.core.events import ControllerStarted, JournaledEvent, TimerDue
+from everstep_controller.journal import codec
+from everstep_controller.journal.port import StoredEvent, WriterSeen
+from everstep_controller.runtime.clock import ControllerClock
+from everstep_controller.runtime.fold import Fold
+from everstep_controller.standby.following import (
+    EVENTS_MAX,
+    FollowedJournal,
+    JournalNews,
+    read_at_look,
+    read_events,
+)
+from unit.controller.test_fold import POISON, FragileCore, journal
+
+S = 1_000_000_000
+
+
+def writer(head: int) -> WriterSeen:
+    return WriterSeen(
+        term=1, writer="process 7 on ctl-1", told="", head=head, still_s=0.0, is_gone=False
+    )
+
+
+def followed(fold: Fold, boot_ns: int = 0) -> FollowedJournal:
+    clock = ControllerClock(0, 0, wall_ns=lambda: 0, boot_ns=lambda: boot_ns)
+    return FollowedJournal(fold, clock, 0)
+
+
+def stored(events: Sequence[JournaledEvent]) -> list[StoredEvent]:
+    return [
+        StoredEvent(seq, seq, codec.kind_of(event), codec.encode(event))
+        for seq, event in enumerate(events, start=1)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_in_whatever_pieces_it_comes_the_state_is_that_of_a_replay(
+    tmp_path: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    names = ["a", "b", POISON]
+    events: list[JournaledEvent] = [
+        ControllerStarted(str(i)) if rng.random() < 0.5 else TimerDue(rng.choice(names))
+        for i in range(60)
+    ]
+    store = journal(tmp_path / "j", *events)
+    fold = Fold(FragileCore, store)
+    following = followed(fold)
+    while following.read_through < len(events):
+        through = min(len(events), following.read_through + rng.randint(1, 9))
+        some = [one for one in store.events(following.read_through, through)]
+        following.take(JournalNews(some, writer(len(events)) if rng.random() < 0.5 else None))
+    replayed = Fold(FragileCore, store)
+    list(replayed.replay())
+    assert fold.state == replayed.state
+    assert following.behind_events == 0
+    store.close()
+
+
+def test_what_the_writer_has_left_out_is_left_out_here_though_this_core_takes_it(
+    tmp_path: Path,
+) -> None:
+    store = journal(tmp_path / "j", ControllerStarted("1"), ControllerStarted("2"))
+    following = followed(Fold(Core, store))
+    following.take(read_events(store, 0))
+    assert following.fold.state.term == 2
+    store.begin()
+    store.reject(2, "the writer could not take it")
+    store.commit()
+    following.take(read_at_look(store, writer(2), following.read_through, 0))
+    assert following.fold.state.term == 1
+    # Told again, it changes nothing.
+    following.take(read_at_look(store, writer(2), following.read_through, 0))
+    assert following.fold.state.term == 1
+    store.close()
+
+
+def test_what_nobody_is_known_to_have_recorded_is_kept_for_the_takeover(tmp_path: Path) -> None:
+    store = journal(tmp_path / "j", ControllerStarted("1"), ControllerStarted("2"))
+    following = followed(Fold(Core, store))
+    following.take(read_at_look(store, writer(2), 0, 0))
+    assert [one.seq for one in following.unrecorded()] == [1, 2]
+    store.begin()
+    store.record(1, codec.encode_actions(following.unrecorded()[0].actions))
+    store.commit()
+    following.take(read_at_look(store, writer(2), 2, 0))
+    assert [one.seq for one in following.unrecorded()] == [2]
+    store.close()
+
+
+def test_its_time_is_that_of_the_writer(tmp_path: Path) -> None:
+    store = journal(tmp_path / "j", ControllerStarted("1"))
+    following = followed(Fold(Core, store), boot_ns=5 * S)
+    event = stored([ControllerStarted("1")])[0]
+    following.take(JournalNews([StoredEvent(1, 100 * S, event.kind, event.body)]))
+    assert following.clock.now_ns() == 100 * S
+    # What comes late, as after a pause, turns nothing back.
+    following.take(JournalNews(writer=writer(1), alive_ns=90 * S))
+    assert following.clock.now_ns() == 100 * S
+    store.close()
+
+
+def test_a_long_backlog_is_read_in_parts_and_told_as_a_lag(tmp_path: Path) -> None:
+    events = [ControllerStarted(str(i)) for i in range(EVENTS_MAX + 3)]
+    store = journal(tmp_path / "j", *events)
+    following = followed(Fold(Core, store))
+    following.take(read_at_look(store, writer(len(events)), 0, 0))
+    assert following.is_behind
+    assert following.behind_events == 3
+    following.take(read_events(store, following.read_through))
+    assert not following.is_behind
+    assert following.behind_events == 0
+    store.close()
