@@ -49,8 +49,8 @@ class ControllerParts:
     enrolment: Enrolment
     serving: Serving
     upkeep: Upkeep
-    # An operator has ordered that a standby takes over.
-    handing_over: asyncio.Event
+    # The address of the standby that takes over, once an operator has ordered that.
+    handing_over: "asyncio.Future[str]"
 
     def tasks(self) -> Iterator[NamedTask]:
         """Yield what runs as long as the controller does."""
@@ -69,8 +69,13 @@ def open_parts(config: ControllerConfig, options: Options) -> ControllerParts:
     watches = assemble_watches(config, options.judges, base, fleet)
     webhooks = assemble_webhooks(config, base)
     enrolment = assemble_enrolment(config, base)
-    handing_over = asyncio.Event()
-    role = ServedRole(OwnPart(told_of(config), is_active=True, hand_over=handing_over.set))
+    handing_over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def hand_over(successor: str) -> None:
+        if not handing_over.done():
+            handing_over.set_result(successor)
+
+    role = ServedRole(OwnPart(told_of(config), is_active=True, hand_over=hand_over))
     serving = assemble_serving(config, base, acting, fleet, watches, webhooks, enrolment, role)
     upkeep = assemble_upkeep(config, base, fleet)
     return ControllerParts(
@@ -145,7 +150,7 @@ class Controller:
 
     async def handing_over(self) -> None:
         """Wait until an operator has ordered that a standby takes over."""
-        await self.parts.handing_over.wait()
+        await asyncio.shield(self.parts.handing_over)
 
     async def failure(self) -> str:
         """Wait until a part ends that never should; return which, and why."""
@@ -163,6 +168,7 @@ class Controller:
     async def stop(self) -> None:
         """End the streams, write everything down, and leave a snapshot for the next start."""
         parts, targets = self.parts, self.parts.acting.targets
+        successor = parts.handing_over.result() if parts.handing_over.done() else ""
         for task in self._running:
             task.cancel()
         if self._running:
@@ -171,7 +177,7 @@ class Controller:
         await parts.webhooks.stop()
         await self._pages.stop()
         parts.upkeep.keep_clock()
-        parts.fleet.streams.stop()
+        parts.fleet.streams.stop(successor)
         await parts.enrolment.stop()
         await parts.serving.server.stop(_STOP_S)
         targets.timers.stop()

@@ -80,6 +80,7 @@ def _drivers(config: DriversConfig, base: Foundation) -> DriverWorkers:
         report,
         label_keys=lambda: base.state().group_table.label_keys,
         paused=lambda: bool(base.state().drivers_paused),
+        sure=base.journal.sure,
     )
     return DriverWorkers(drivers, link, config.timing())
 

@@ -121,7 +121,7 @@ class _Maker:
         base = self._bases[-1]
         # Nothing of these acts while it stands by: none is told to anybody.
         config = replace(self.config, drivers=DriversConfig(), webhooks={})
-        own = OwnPart(told_of(config), is_active=False, hand_over=lambda: None)
+        own = OwnPart(told_of(config), is_active=False, hand_over=lambda _: None)
         acting = assemble_acting(config, base)
         fleet = assemble_fleet(config, base, acting)
         watches = assemble_watches(config, (), base, fleet)

@@ -53,18 +53,24 @@ class DriverTiming:
     read_interval_s: float
 
 
+async def _at_once() -> None:
+    """Wait for nothing."""
+
+
 @dataclass(frozen=True, slots=True)
 class CoreLink:
     """Connection of a driver worker to the core: reads its record, and reports results.
 
     ``label_keys`` returns the keys of labels by which some group selects; ``paused``, whether
-    nothing is to be applied.
+    nothing is to be applied. ``sure`` waits until this controller has just proven that it is the
+    one that acts: one that stood still may have a successor.
     """
 
     record: Callable[[str], DriverRecord | None]
     report: Callable[[DriverReported], Awaitable[None]]
     label_keys: Callable[[], Collection[str]] = frozenset
     paused: Callable[[], bool] = bool
+    sure: Callable[[], Awaitable[None]] = _at_once
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +174,7 @@ class DriverWorker:
             )
 
     async def _apply(self) -> None:
+        await self._link.sure()
         wanted, self._wanted = tuple(self._wanted.values()), {}
         answer = await self._call(self._driver.apply(wanted))
         results = tuple(_result(one, answer) for one in wanted)

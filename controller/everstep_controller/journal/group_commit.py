@@ -15,6 +15,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
+from everstep_controller.journal.lease import SURE_S
 from everstep_controller.journal.port import (
     JournalLostError,
     JournalUnknownError,
@@ -36,6 +37,8 @@ _PROBE_S = 1.0
 # the first of 1,000 findings calls for does not wait until the last one is decided.
 _TURN_S = 0.005
 _ENDED = "the journal's thread has ended"
+# How often it is asked whether a write has succeeded, while none has lately.
+_SURE_LOOK_S = 0.1
 # Entries that are handed over without a look at the time.
 _SLICE = 8
 
@@ -127,6 +130,8 @@ class GroupCommit:
         self._thread = threading.Thread(target=self._run, name="journal")
         # Done when the thread has died, or what it journaled was not taken: neither ever should.
         self.failure: asyncio.Future[None] = self._loop.create_future()
+        # When the newest write began that has succeeded, on the loop's clock.
+        self._proven_s = float("-inf")
         self._epoch = 0
         self._full: JournalFull | None = None
         # What the thread has told, in the order of the journal; and whether the loop is at it.
@@ -152,6 +157,11 @@ class GroupCommit:
         await asyncio.to_thread(self._thread.join)
         while self._told:
             self._told.popleft()()
+
+    async def sure(self) -> None:
+        """Wait until this controller has just proven, by writing, that it is the one that acts."""
+        while self._loop.time() - self._proven_s > SURE_S:  # noqa: ASYNC110 - a thread writes it
+            await asyncio.sleep(_SURE_LOOK_S)
 
     @property
     def full(self) -> JournalFull | None:
@@ -190,6 +200,9 @@ class GroupCommit:
 
     def _serve(self) -> None:
         store = self._open_store()
+        if store.beat_s is None:
+            # No other controller can have the journal open.
+            self._proven_s = float("inf")
         try:
             stops = False
             while not stops:
@@ -265,6 +278,7 @@ class GroupCommit:
             self._post(self._user.not_journaled, refused, JournalFull("the journal is full"))
         if not (taken or self._owed or self._failing or is_beat):
             return
+        began_s = self._loop.time()
         try:
             if self._failing:
                 store.probe()
@@ -275,6 +289,7 @@ class GroupCommit:
         except JournalUnknownError as error:
             self._unsettled = _Unsettled(str(error), taken, len(self._owed))
             return
+        self._proven_s = max(self._proven_s, began_s)
         self._owed.clear()
         if self._failing:
             self._failing = False

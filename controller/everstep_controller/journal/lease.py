@@ -21,6 +21,9 @@ _APART_MAX_NS = 2_000_000_000
 GONE_NS = 5_000_000_000
 # So long, where its connections are gone as well: one that lives connects again at once.
 GONE_UNCONNECTED_NS = 2_000_000_000
+# For so long after it began to write, a holder is sure that nobody has succeeded it: no observer
+# takes a lease sooner.
+SURE_S = GONE_UNCONNECTED_NS / 1e9
 # After an outage: the holder connects again within 3 s, asks what was kept, and writes.
 GONE_AFTER_OUTAGE_NS = 15_000_000_000
 

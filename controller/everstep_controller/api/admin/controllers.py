@@ -23,8 +23,8 @@ class OwnPart:
     told: ControllerTold
     # It writes the journal.
     is_active: bool
-    # Ends it in good order, so that a standby takes over.
-    hand_over: Callable[[], None]
+    # Ends it in good order, so that the standby at an address takes over.
+    hand_over: Callable[[str], None]
 
 
 class ControllerOperations:
@@ -81,7 +81,7 @@ class ControllerOperations:
         self._runtime.announce_look(
             CONTROLLER, "HandedOver", f"{operator} hands over to {_named(successor)}{why}"
         )
-        self._own.hand_over()
+        self._own.hand_over(successor.address)
         return admin_pb2.HandOverReply(successor=successor)
 
 

@@ -233,12 +233,11 @@ class AgentStreams:
         request = to_wire(TimeRequest(sent_ns, refusal), fleet_pb2.TimeRequest)
         session.send(fleet_pb2.ControllerMessage(time_request=request))
 
-    def stop(self) -> None:
+    def stop(self, successor: str = "") -> None:
         """End all streams: the controller goes away, the nodes do not."""
         self._stopping = True
-        self._sessions.end_all(
-            grpc.StatusCode.UNAVAILABLE, "the controller is stopping", lambda _: True
-        )
+        why = f"{successor} takes over" if successor else "the controller is stopping"
+        self._sessions.end_all(grpc.StatusCode.UNAVAILABLE, why, lambda _: True, successor)
 
     def tell_halt(self, reason: str) -> None:
         """Have every agent, and who waits there, know that the controller acts on nothing."""

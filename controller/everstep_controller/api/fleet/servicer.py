@@ -11,6 +11,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from everstep_controller.api.fleet.sessions import Session, StreamEnd
+from everstep_proto.controllers import ACTIVE_ADDRESS_KEY
 from everstep_proto.generated import fleet_pb2
 from everstep_proto.record_codec import WireError
 from everstep_proto.tls import Identity, IdentityError, peer_identity
@@ -64,11 +65,12 @@ class FleetServicer:
         """Serve one agent's stream."""
         end = await self._ended(requests, context)
         if end is not None:
-            await context.abort(*end)
+            code, sentence, told = end
+            await context.abort(code, sentence, trailing_metadata=told)
 
     async def _ended(
         self, requests: AsyncIterator[bytes], context: Context
-    ) -> tuple[grpc.StatusCode, str] | None:
+    ) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]] | None:
         """Serve a stream; return what its agent is told of the end, if anything.
 
         Not raised: gRPC keeps what `abort` raises, and with it all that the errors before it know,
@@ -77,9 +79,10 @@ class FleetServicer:
         try:
             await self._serve(requests, context)
         except WireError as error:
-            return grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            return grpc.StatusCode.INVALID_ARGUMENT, str(error), ()
         except StreamEnd as end:
-            return end.code, end.sentence
+            told = ((ACTIVE_ADDRESS_KEY, end.successor),) if end.successor else ()
+            return end.code, end.sentence, told
         return None
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:

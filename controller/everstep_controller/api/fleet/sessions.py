@@ -21,10 +21,12 @@ logger = logging.getLogger(__name__)
 class StreamEnd(Exception):  # noqa: N818 - the end of a stream, whoever is to blame
     """A stream has to end, with this word to its agent."""
 
-    def __init__(self, code: grpc.StatusCode, sentence: str) -> None:
+    def __init__(self, code: grpc.StatusCode, sentence: str, successor: str = "") -> None:
         super().__init__(sentence)
         self.code = code
         self.sentence = sentence
+        # The address of the controller that takes over, where one does.
+        self.successor = successor
 
 
 class Session:
@@ -83,10 +85,10 @@ class Session:
             self._acknowledge = sequence
             self._wake.set()
 
-    def end(self, code: grpc.StatusCode, sentence: str) -> None:
+    def end(self, code: grpc.StatusCode, sentence: str, successor: str = "") -> None:
         """End the stream; the first reason is the one that the agent hears."""
         if self._end is None:
-            self._end = StreamEnd(code, sentence)
+            self._end = StreamEnd(code, sentence, successor)
         self._wake.set()
 
     def renew(self, sentence: str) -> None:
@@ -186,8 +188,14 @@ class Sessions:
             session.send(message)
         return session is not None
 
-    def end_all(self, code: grpc.StatusCode, sentence: str, only: Callable[[str], bool]) -> None:
+    def end_all(
+        self,
+        code: grpc.StatusCode,
+        sentence: str,
+        only: Callable[[str], bool],
+        successor: str = "",
+    ) -> None:
         """End the streams of some nodes."""
         for session in self:
             if only(session.node):
-                session.end(code, sentence)
+                session.end(code, sentence, successor)
