@@ -196,6 +196,23 @@ def test_one_that_stood_still_wakes_ends_and_has_written_nothing(
         assert journaled(server, two.url) == (list(range(1, 21)), 2)
 
 
+async def handed_over(port: int, order: admin_pb2.HandOverRequest) -> StandbyAnswer | None:
+    """Order it while an agent is connected; return what that agent is told of the successor."""
+    async with agent_stream(port, "node-1") as agent:
+        await agent.hello()
+        for sequence in range(1, 11):
+            await agent.finding(sequence)
+        while (await agent.wait_for("ack")).ack.sequence < 10:
+            pass
+        reply, _, _ = await asyncio.to_thread(ask, port, "HandOver", order)
+        assert isinstance(reply, admin_pb2.HandOverReply)
+        with pytest.raises((EOFError, grpc.aio.AioRpcError)):
+            await agent.wait_for("shutdown")
+        told = standby_answer(await agent.call.trailing_metadata())
+        assert told == StandbyAnswer(reply.successor.address)
+        return told
+
+
 def test_a_hand_over_ends_the_active_one_in_good_order(
     tmp_path: Path, server: PostgresServer
 ) -> None:
@@ -205,10 +222,8 @@ def test_a_hand_over_ends_the_active_one_in_good_order(
         assert alone.code() is grpc.StatusCode.FAILED_PRECONDITION
         assert "no controller stands by" in str(alone.details())
         with two.start(1) as standby:
-            asyncio.run(send(active.port, 1, 10))
-            reply, _, _ = ask(active.port, "HandOver", order)
-            assert isinstance(reply, admin_pb2.HandOverReply)
-            assert reply.successor.address == f"127.0.0.1:{standby.port}"
+            told = asyncio.run(handed_over(active.port, order))
+            assert told == StandbyAnswer(f"127.0.0.1:{standby.port}")
             assert active.process.wait(60) == 0
             wait_until(lambda: is_active(standby.port))
             asyncio.run(send(standby.port, 11, 20))

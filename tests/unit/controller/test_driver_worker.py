@@ -72,14 +72,21 @@ class Bench:
     ) -> None:
         self.driver = driver
         self.paused_s = (0.0, 0.0)
+        # Until then this controller may have a successor.
+        self.sure_s = 0.0
         self.reports: list[DriverReported] = []
         self.record = record or DriverRecord("slow", read=True)
-        link = CoreLink(lambda _: self.record, self._report, lambda: keys, self._is_paused)
+        link = CoreLink(
+            lambda _: self.record, self._report, lambda: keys, self._is_paused, self._sure
+        )
         self.worker = DriverWorker("slow", driver, link, DriverTiming(DEADLINE_S, 60.0))
 
     def _is_paused(self) -> bool:
         begin_s, end_s = self.paused_s
         return begin_s <= asyncio.get_running_loop().time() < end_s
+
+    async def _sure(self) -> None:
+        await asyncio.sleep(max(0.0, self.sure_s - asyncio.get_running_loop().time()))
 
     async def _report(self, event: DriverReported) -> None:
         self.reports.append(event)
@@ -232,6 +239,17 @@ def test_nothing_is_applied_while_drivers_are_paused_but_readings_go_on() -> Non
     assert bench.driver.calls == [("n0 operator: fan",), ("read",)]
     told = [one.wanted.node for report in bench.reports for one in report.results]
     assert told == ["n0"], "what is under way ends"
+
+
+def test_a_controller_that_may_have_a_successor_applies_nothing_until_it_is_sure() -> None:
+    bench = Bench(SlowDriver())
+    bench.sure_s = 20.0
+    bench.run(19, (0, wanted("n0", "a")), (5, wanted("n0", "b")))
+    assert bench.driver.calls == []
+    bench = Bench(SlowDriver())
+    bench.sure_s = 20.0
+    bench.run(30, (0, wanted("n0", "a")), (5, wanted("n0", "b")))
+    assert bench.driver.calls == [("n0 b",)]
 
 
 def test_labels_are_told_by_the_keys_that_groups_ask_for_and_when_they_change() -> None:

@@ -219,3 +219,35 @@ def test_a_writer_that_is_no_longer_the_one_ends_the_thread_with_its_sentence(
 
     with pytest.raises(JournalLostError, match="another controller"):
         asyncio.run(scenario())
+
+
+class SharedJournal(DistantJournal):
+    """A journal that others may take from a writer that gives no sign."""
+
+    beat_s = 1.0
+
+
+def test_who_has_written_nothing_yet_is_not_sure_to_be_the_one_that_acts(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = GroupCommit(
+            lambda: SharedJournal(tmp_path / "j", iter(["-"]), iter([])), sender := Sender()
+        )
+        acting = asyncio.create_task(journal.sure())
+        await asyncio.sleep(0)
+        assert not acting.done()
+        journal.start(0)
+        await send(journal, sender, "timer")
+        await acting
+        await journal.stop()
+
+    asyncio.run(scenario())
+
+
+def test_who_has_the_journal_alone_is_always_sure(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        journal = GroupCommit(lambda: SqliteJournal(tmp_path / "j"), Sender())
+        journal.start(0)
+        await journal.sure()
+        await journal.stop()
+
+    asyncio.run(scenario())
