@@ -32,7 +32,12 @@ def controllers(ask: Ask) -> None:
 
 @click.group()
 def controller() -> None:
-    """Have the active controller let a standby take over."""
+    r"""Have the active controller let a standby take over.
+
+    \b
+    Example:
+      everstep controller handover --reason "upgrade of ctl-1"
+    """
 
 
 @controller.command()
