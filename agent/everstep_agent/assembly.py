@@ -1,7 +1,7 @@
 """Assembly of an agent: its parts, each made from those before it."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from everstep_agent.backoff import Backoff
@@ -171,9 +171,11 @@ def _open_memory(config: AgentConfig, stamp: StampClock, site: SiteRules) -> Age
 def _uplink(
     config: AgentConfig, stamp: StampClock, kept: AgentMemory, rng: random.Random
 ) -> Uplink:
-    access = LocalAccess(address=config.controller, tls=config.tls, secret_file=config.secret_file)
     settings = UplinkSettings(
-        access=access,
+        controllers=tuple(
+            LocalAccess(address=address, tls=config.tls, secret_file=config.secret_file)
+            for address in config.controllers
+        ),
         connect_timeout_s=config.connect_timeout_s,
         silence_s=config.controller_timeout_s,
     )
@@ -187,7 +189,7 @@ def _world_of_jobs(base: AgentBase) -> Environment:
         refusals=base.refusals,
         tls=config.tls,
         revoked=kept.revocations.trouble_of,
-        controller_away=lambda: controller_away(config.controller, uplink),
+        controller_away=lambda: controller_away(config.controllers, uplink),
         controller_away_s=uplink.away_s,
         tell_halted=uplink.renew_if_halted,
         cut_off=lambda: base.liveness.hears_nobody() and uplink.quiet_s() > _CUT_OFF_S,
@@ -199,11 +201,12 @@ def _world_of_jobs(base: AgentBase) -> Environment:
     )
 
 
-def controller_away(address: str, uplink: Uplink) -> str:
+def controller_away(addresses: Sequence[str], uplink: Uplink) -> str:
     """Return why no controller acts for this node, and what happens then; "" while one does."""
+    address = " or ".join(addresses)
     if uplink.connected and uplink.halted:
         return (
-            f"the controller at {address} acts on nothing: "
+            f"the controller at {uplink.address} acts on nothing: "
             f"{uplink.halted}; what runs goes on, and new work begins when it acts again"
         )
     if uplink.connected:

@@ -15,11 +15,15 @@ class Backoff:
     """Delays in seconds, each drawn between nothing and a limit that doubles up to ``cap_s``."""
 
     def __init__(self, rng: random.Random, first_s: float, cap_s: float) -> None:
-        self._rng = rng
+        self.chance = self._rng = rng
         self._first_s = first_s
         self._cap_s = cap_s
         self._limit_s = min(first_s, cap_s)
         self._restart_left_s = 0.0
+
+    def another(self) -> "Backoff":
+        """Return one with the same limits, for another controller."""
+        return Backoff(self._rng, self._first_s, self._cap_s)
 
     def reset(self) -> None:
         """Begin again with the shortest delay, after a success, and let them stay short."""

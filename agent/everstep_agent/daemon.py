@@ -125,7 +125,8 @@ class Daemon:
             logger.info("agent %s of node %s is ready", VERSION, config.node_name)
             for sentence in config.unreachable():
                 logger.warning("%s", sentence)
-            notify("READY=1", f"STATUS=node {config.node_name}, controller {config.controller}")
+            controllers = ", ".join(config.controllers)
+            notify("READY=1", f"STATUS=node {config.node_name}, controller {controllers}")
             await stop.wait()
             await base.uplink.leave(f"everstep-agent {VERSION} was told to stop", _LEAVE_S)
             for task in tasks:

@@ -7,10 +7,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-import grpc
-
 from everstep_agent.backoff import Backoff
-from everstep_agent.cluster import ClusterMembership, OtherClusterError
+from everstep_agent.cluster import ClusterMembership
+from everstep_agent.concurrency.common_tick import tick
+from everstep_agent.controllers.choice import (
+    Answer,
+    ControllerChoice,
+    Failure,
+    StallWatch,
+)
+from everstep_agent.controllers.opening import (
+    STREAM_ERRORS,
+    Call,
+    OpenStream,
+    StreamError,
+    StreamOpener,
+    stream_error,
+)
+from everstep_agent.controllers.search import ControllerSearch
 from everstep_agent.persistence.outbox import Outbox
 from everstep_agent.supervise import first_to_end
 from everstep_agent.vault_reports import VaultReports
@@ -18,57 +32,22 @@ from everstep_common.clock import StampClock
 from everstep_common.orders import Halted, Ping
 from everstep_common.quantities import NUMBER_MAX
 from everstep_common.reports import GoingAway, Pong, TimeReply
-from everstep_proto.call_failures import in_words
-from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
-from everstep_proto.keepalive import keepalive
-from everstep_proto.local.client import LocalAccess, Metadata, NoControllerError
-from everstep_proto.local.ownership import UntrustedError
-from everstep_proto.message_sizes import TO_AGENT_BYTES_MAX
+from everstep_proto.generated import fleet_pb2
+from everstep_proto.local.client import LocalAccess
 from everstep_proto.record_codec import WireError, from_wire, to_wire
-from everstep_proto.tls import aio_channel
 
 logger = logging.getLogger(__name__)
 
 AgentMessage = fleet_pb2.AgentMessage
 ControllerMessage = fleet_pb2.ControllerMessage
 
-# gRPC's own retries are off: the uplink retries. Without a subchannel pool of its own a new channel
-# would inherit the back-off of the one before it.
-_CHANNEL_OPTIONS = (
-    ("grpc.enable_retries", 0),
-    ("grpc.use_local_subchannel_pool", 1),
-    ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    ("grpc.http2.bdp_probe", 0),
-    ("grpc.max_receive_message_length", TO_AGENT_BYTES_MAX),
-    # A controller whose machine vanished; one that stands still has `controller_timeout_s`, because
-    # streams that it ends with all agents at once cost more than waiting for it.
-    *keepalive(idle_s=20.0, timeout_s=15.0),
-)
 # A stream that lasted this long after its Welcome was good: retries start from scratch. A Welcome
 # alone is not enough: two agents of one name would end each other's streams without any back-off.
 _STEADY_S = 5.0
 # How many messages that are true only for the moment (peer reports) wait; the oldest are dropped.
 _URGENT_MAX = 1000
-
-
-class StreamError(Exception):
-    """The stream to the controller ended or could not be opened; one sentence says why."""
-
-    def __init__(self, sentence: str, *, refused: bool = False) -> None:
-        super().__init__(sentence)
-        # The controller does not take this agent until somebody has changed something.
-        self.refused = refused
-
-
-_STREAM_ERRORS = (
-    grpc.RpcError,
-    asyncio.InvalidStateError,
-    StreamError,
-    OtherClusterError,
-    UntrustedError,
-    OSError,
-)
+# How often an agent with several controllers looks whether the one that serves it acknowledges.
+_LOOK_S = 0.5
 
 
 class Listener(Protocol):
@@ -93,9 +72,10 @@ class Listener(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UplinkSettings:
-    """Where the controller is, by what it is known, and how long it may take or be silent."""
+    """Where controllers are, by what they are known, how long one may take or be silent."""
 
-    access: LocalAccess
+    # One at least; where there are more, one of them is active.
+    controllers: tuple[LocalAccess, ...]
     connect_timeout_s: float
     silence_s: float
 
@@ -112,10 +92,20 @@ class Uplink:
         cluster: ClusterMembership | None = None,
     ) -> None:
         self._settings = settings
-        self._cluster = cluster or ClusterMembership()
+        addresses = [access.address for access in settings.controllers]
+        self._chance = backoff.chance
+        self._choice = ControllerChoice(addresses, backoff.another, backoff.chance)
+        opener = StreamOpener(
+            cluster=cluster or ClusterMembership(),
+            connect_timeout_s=settings.connect_timeout_s,
+            alone=len(addresses) == 1,
+        )
+        accesses = dict(zip(addresses, settings.controllers, strict=True))
+        self._search = ControllerSearch(accesses, self._choice, opener, self._note)
+        # A stream to another controller, which takes the place of the one that is there.
+        self._found: OpenStream | None = None
         self._outbox = outbox
         self._stamp = stamp
-        self._backoff = backoff
         self._urgent: deque[AgentMessage] = deque(maxlen=_URGENT_MAX)
         self._vault = VaultReports()
         self._samples: fleet_pb2.SampleBatch | None = None
@@ -127,9 +117,11 @@ class Uplink:
         self._leaving = ""
         self._left = asyncio.Event()
         self.connected = False
-        # Why the last stream ended, or could not be opened; and whether that was because the
-        # controller does not take this agent.
-        self.trouble, self.refused = "", False
+        # The controller of the newest stream.
+        self.address = addresses[0]
+        # Why there is no stream to each controller, since one was there last; what of it is logged.
+        self._troubles: dict[str, StreamError] = {}
+        self._logged: dict[str, str] = {}
         self.streams = 0
         # What the controller said last of failed prolog scripts, and when it came (Unix time in
         # ns); None before its first word.
@@ -184,6 +176,19 @@ class Uplink:
         """Return for how many seconds the controller has said nothing."""
         return asyncio.get_running_loop().time() - self._heard_s
 
+    @property
+    def trouble(self) -> str:
+        """Return why the last stream ended, or none can be opened; "" where nobody has answered."""
+        if len(self._settings.controllers) == 1:
+            return "".join(map(str, self._troubles.values()))
+        return "; ".join(f"{address}: {error}" for address, error in self._troubles.items())
+
+    @property
+    def refused(self) -> bool:
+        """Return whether a controller has said that it does not take this agent."""
+        answers = [error.failure.answer for error in self._troubles.values()]
+        return Answer.REFUSED in answers
+
     async def leave(self, reason: str, within_s: float) -> None:
         """Tell the controller that the agent ends, and end the stream; give up after a time."""
         if not self.connected:
@@ -198,82 +203,112 @@ class Uplink:
 
     async def run(self, hello: Callable[[], fleet_pb2.Hello], listener: Listener) -> None:
         """Keep a stream open until cancelled."""
-        said, loop = "", asyncio.get_running_loop()
-        self._away_since_s = loop.time()
-        while not self._leaving:
-            try:
-                await self._stream(hello(), listener)
-            except StreamError as error:
-                self.trouble, self.refused = str(error), error.refused
-                if str(error) != said and not (self._renewal.is_set() or self._leaving):
-                    said = str(error)
-                    logger.warning("controller %s: %s", self._settings.access.address, said)
-            finally:
-                good = self.connected and loop.time() - self._welcomed_s > _STEADY_S
-                left, self.connected = self._guided, False
-                self._lose_guidance()
-            # Not where the agent ends: then nobody is left to look again.
-            if left:
-                listener.on_away()
-            if good:
-                said = ""
-                self._backoff.reset()
-            if not self._renewal.is_set() and not self._leaving:
-                wait_s = self._backoff.refused_s() if self.refused else self._backoff.next_s()
-                await asyncio.sleep(wait_s)
-            self._renewal.clear()
+        self._away_since_s = asyncio.get_running_loop().time()
+        try:
+            while not self._leaving:
+                stream = self._found or await self._search.find(hello)
+                self._found = None
+                await self._serve(stream, hello, listener)
+        finally:
+            await self._search.close_kept()
+            if self._found is not None:
+                await self._found.close()
         self._left.set()
         await asyncio.Event().wait()
 
-    async def _stream(self, hello: fleet_pb2.Hello, listener: Listener) -> None:
-        """Run one stream to its end, which is always a StreamError."""
-        access = self._settings.access
+    async def _serve(
+        self, stream: OpenStream, hello: Callable[[], fleet_pb2.Hello], listener: Listener
+    ) -> None:
+        """Run a stream to its end, and remember why it ended."""
+        loop, failure = asyncio.get_running_loop(), Failure(Answer.GONE)
         try:
-            access.check_socket()
-        except NoControllerError as error:
-            raise StreamError("nobody listens there (no such socket)") from error
-        except UntrustedError as error:
-            raise StreamError(str(error)) from error
-        async with aio_channel(access.address, access.tls, _CHANNEL_OPTIONS) as channel:
-            call = fleet_pb2_grpc.FleetStub(channel).Connect(metadata=await self._shown(channel))
+            await self._converse(stream, hello, listener)
+        except StreamError as error:
+            failure = error.failure
+            self._note(stream.address, error)
+        finally:
+            good = self.connected and loop.time() - self._welcomed_s > _STEADY_S
+            left, self.connected = self._guided, False
+            self._lose_guidance()
+            await stream.close()
+        # Not where the agent ends: then nobody is left to look again.
+        if left:
+            listener.on_away()
+        if good:
+            self._logged.clear()
+        self._choice.lost(failure, loop.time(), good=good)
+        self._renewal.clear()
+
+    async def _converse(
+        self, stream: OpenStream, hello: Callable[[], fleet_pb2.Hello], listener: Listener
+    ) -> None:
+        """Send and receive until the stream ends, which is always a StreamError."""
+        welcome, call = stream.welcome, stream.call
+        at = "" if len(self._settings.controllers) == 1 else f" at {stream.address}"
+        logger.info("connected to the controller%s, term %d", at, welcome.term)
+        self._choice.welcomed(stream.address)
+        self.address = stream.address
+        await self._search.close_kept()
+        listener.on_welcome(welcome, self._begin(welcome))
+        try:
+            await first_to_end(
+                self._send(call),
+                self._receive(call, listener),
+                self._until_renewal(),
+                self._until_another(stream, hello),
+            )
+        except STREAM_ERRORS as error:
+            raise await stream_error(call, error) from error
+
+    def _note(self, address: str, error: StreamError) -> None:
+        """Remember why there is no stream to a controller, and log it when it is new."""
+        self._troubles[address] = error
+        sentence, answer = str(error), error.failure.answer
+        if answer is Answer.RENEWED or self._leaving or self._logged.get(address) == sentence:
+            return
+        self._logged[address] = sentence
+        if answer is Answer.STANDBY:  # where another one is active, that is as it should be
+            logger.info("controller %s: %s", address, sentence)
+        else:
+            logger.warning("controller %s: %s", address, sentence)
+        active = error.failure.active
+        if active and not self._choice.is_known(active):
+            logger.warning(
+                "controller %s names %s as the active one, which is not among those of "
+                "'controller' in this agent's configuration: it is not asked; add it there",
+                address,
+                active,
+            )
+
+    async def _until_another(
+        self, stream: OpenStream, hello: Callable[[], fleet_pb2.Hello]
+    ) -> None:
+        """While the controller is to be doubted, look for another one that serves this agent.
+
+        The stream stays open meanwhile: of a controller that is only slow nothing is lost, and a
+        fleet that left it would cost it more than what it is slow with.
+        """
+        if len(self._settings.controllers) == 1:
+            await asyncio.Event().wait()
+        watch = StallWatch(self._chance)
+        while True:
+            await tick(_LOOK_S)
+            if not self._is_doubted(stream, watch):
+                continue
+            searching = asyncio.create_task(self._search.find(hello))
             try:
-                await self._greet(call, hello, listener)
-                await first_to_end(
-                    self._send(call), self._receive(call, listener), self._until_renewal()
-                )
-            except _STREAM_ERRORS as error:
-                refused = isinstance(error, OtherClusterError) or await _is_refusal(call)
-                raise StreamError(await _reason(call, error), refused=refused) from error
+                while self._is_doubted(stream, watch) and not searching.done():
+                    await asyncio.wait([searching], timeout=_LOOK_S)
             finally:
-                call.cancel()
+                self._found = await _ended(searching)
+            if self._found is not None:
+                raise StreamError(f"{self._found.address} serves in its place")
+            await self._search.close_kept()
 
-    async def _shown(self, channel: grpc.aio.Channel) -> Metadata:
-        """Return what the controller is shown, once it is known whose process it is."""
-        try:
-            async with asyncio.timeout(self._settings.connect_timeout_s):
-                return await self._settings.access.aio_metadata(channel)
-        except TimeoutError as error:
-            raise StreamError("it does not answer (no connection)") from error
-        except grpc.aio.AioRpcError as error:
-            raise StreamError(in_words(error.code().name, error.details() or "")) from error
-        except UntrustedError as error:
-            raise StreamError(str(error)) from error
-
-    async def _greet(self, call: "_Call", hello: fleet_pb2.Hello, listener: Listener) -> None:
-        try:
-            async with asyncio.timeout(self._settings.connect_timeout_s):
-                await call.write(AgentMessage(hello=hello))
-                first = await call.read()
-                await self._settings.access.check_again()
-        except TimeoutError as error:
-            raise StreamError("it does not answer (no word after Hello)") from error
-        if not isinstance(first, ControllerMessage) or not first.HasField("welcome"):
-            raise StreamError("the first answer was not Welcome")
-        if first.welcome.acknowledged > NUMBER_MAX:
-            raise StreamError(f"it acknowledges record {first.welcome.acknowledged}")
-        self._cluster.join(first.welcome.cluster_id)
-        logger.info("connected to the controller, term %d", first.welcome.term)
-        listener.on_welcome(first.welcome, self._begin(first.welcome))
+    def _is_doubted(self, stream: OpenStream, watch: StallWatch) -> bool:
+        now_s = asyncio.get_running_loop().time()
+        waiting = self._outbox.first_unacknowledged
+        return watch.is_stalled(waiting, self.quiet_s(), now_s) or stream.is_outdated
 
     def _begin(self, welcome: fleet_pb2.Welcome) -> bool:
         self._outbox.rewind()
@@ -281,21 +316,22 @@ class Uplink:
         self._urgent.clear()
         self._vault.begin()
         self._kernel_is_new = True
-        self.connected, self.refused, self.halted = True, False, ""
+        self._troubles.clear()
+        self.connected, self.halted = True, ""
         self._guided = not welcome.halted
         self._heard_s = self._welcomed_s = asyncio.get_running_loop().time()
         self.streams += 1
         self._wake.set()
         return forgotten
 
-    async def _receive(self, call: "_Call", listener: Listener) -> None:
+    async def _receive(self, call: Call, listener: Listener) -> None:
         while True:
             try:
                 async with asyncio.timeout(self._settings.silence_s):
                     message = await call.read()
             except TimeoutError as error:
                 silent = f"it has been silent for {self._settings.silence_s:g} s"
-                raise StreamError(silent) from error
+                raise StreamError(silent, Failure(Answer.SILENT)) from error
             if not isinstance(message, ControllerMessage):
                 raise StreamError("it ended the stream")
             self._heard_s = asyncio.get_running_loop().time()
@@ -346,7 +382,7 @@ class Uplink:
         self._urgent.appendleft(message)
         self._wake.set()
 
-    async def _send(self, call: "_Call") -> None:
+    async def _send(self, call: Call) -> None:
         while not self._leaving:
             await self._wake.wait()
             self._wake.clear()
@@ -355,7 +391,8 @@ class Uplink:
                     async with asyncio.timeout(self._settings.connect_timeout_s):
                         await call.write(message)
                 except TimeoutError as error:
-                    raise StreamError("it takes no more messages") from error
+                    silent = Failure(Answer.SILENT)
+                    raise StreamError("it takes no more messages", silent) from error
         going = to_wire(GoingAway(self._leaving), fleet_pb2.GoingAway)
         await call.write(AgentMessage(going_away=going))
         # Not cancelled: a controller that is told so at once may drop what it has not read yet. It
@@ -366,7 +403,7 @@ class Uplink:
     async def _until_renewal(self) -> None:
         # Not by call.cancel(): gRPC would cancel whoever reads, which looks like our own end.
         await self._renewal.wait()
-        raise StreamError("Hello would say something else now")
+        raise StreamError("Hello would say something else now", Failure(Answer.RENEWED))
 
     def _next(self) -> AgentMessage | None:
         if self._urgent:
@@ -382,24 +419,10 @@ class Uplink:
         return AgentMessage(samples=batch) if batch else None
 
 
-_Call = grpc.aio.StreamStreamCall[AgentMessage, ControllerMessage]
-
-
-async def _is_refusal(call: "_Call") -> bool:
-    """Return whether the controller has ended a stream because it does not take its agent."""
-    return call.done() and await call.code() is grpc.StatusCode.FAILED_PRECONDITION
-
-
-async def _reason(call: "_Call", error: BaseException) -> str:
-    if isinstance(error, grpc.aio.AioRpcError):
-        if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
-            return error.details() or "it does not take this agent"
-        logger.debug("gRPC's own words: %s: %s", error.code().name, error.details())
-        return in_words(error.code().name, error.details() or "")
-    if isinstance(error, asyncio.InvalidStateError) and call.done():
-        # A message was just being sent to a controller that has said why it ends the stream.
-        code = await call.code()
-        return in_words(code.name, await call.details() or "")
-    if isinstance(error, grpc.RpcError | asyncio.InvalidStateError):
-        return f"the stream ended ({type(error).__name__})"
-    return str(error) or type(error).__name__
+async def _ended(searching: "asyncio.Task[OpenStream]") -> OpenStream | None:
+    """End a search; return what it has found by then."""
+    searching.cancel()
+    (found,) = await asyncio.gather(searching, return_exceptions=True)
+    if isinstance(found, Exception):
+        raise found
+    return found if isinstance(found, OpenStream) else None

@@ -20,9 +20,9 @@ from harness.processes import START_PATIENCE_S
 from recovery.fleet import Fleet, Shape, plain_environment, record_descendants
 from recovery.runs import owned
 
-from everstep_cli.client.admin import AdminError
+from everstep_cli.client.admin import Admin, AdminError
 from everstep_cli.client.connection import Connection
-from everstep_cli.client.grpc_admin import GrpcAdmin, connect
+from everstep_cli.client.grpc_admin import connect
 from everstep_proto.generated import admin_pb2
 
 BOUND_S = 120.0
@@ -91,7 +91,7 @@ class Marks:
             return int((self.folder / "fault").read_text())
         return 0
 
-    def read_events(self, admin: contextlib.AbstractContextManager[GrpcAdmin]) -> None:
+    def read_events(self, admin: contextlib.AbstractContextManager[Admin]) -> None:
         """Take what the controller tells."""
         with contextlib.suppress(AdminError), admin as one:
             asked = admin_pb2.WatchEventsRequest(limit=1000)
@@ -196,7 +196,7 @@ class HangFleet(Fleet):
 
     hang: Hang
 
-    def admin(self) -> contextlib.AbstractContextManager[GrpcAdmin]:
+    def admin(self) -> contextlib.AbstractContextManager[Admin]:
         """Return a connection to the controller."""
         return self._admin()
 

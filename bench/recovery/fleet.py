@@ -14,9 +14,9 @@ from harness.peers import python
 from harness.processes import START_PATIENCE_S, free_port
 from vault.nodes import RANK_PATH
 
-from everstep_cli.client.admin import AdminError, list_nodes
+from everstep_cli.client.admin import Admin, AdminError, list_nodes
 from everstep_cli.client.connection import Connection
-from everstep_cli.client.grpc_admin import GrpcAdmin, connect
+from everstep_cli.client.grpc_admin import connect
 from everstep_cli.demo.processes import Child, OwnedProcesses
 from everstep_cli.demo.reaper import kill as kill_surely
 from everstep_proto.generated import admin_pb2
@@ -159,7 +159,7 @@ class Fleet:
             for name in self.shape.names
         )
 
-    def _admin(self) -> AbstractContextManager[GrpcAdmin]:
+    def _admin(self) -> AbstractContextManager[Admin]:
         address, secret = f"127.0.0.1:{self.port}", secret_file(self.folder)
         return connect(Connection(address=address, secret_file=secret, timeout_s=5.0))
 

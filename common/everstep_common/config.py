@@ -227,7 +227,8 @@ def _value(
     problems: list[str],
     keys: _Keys,
 ) -> object:
-    kind = _without_none(kind)
+    wanted = _without_none(kind)
+    kind = _alternative(wanted, value)
     if _is_table(kind) and isinstance(value, dict):
         return _table(typing.cast("type[object]", kind), value, path + ".", problems, keys)
     if typing.get_origin(kind) is tuple and isinstance(value, list):
@@ -243,7 +244,7 @@ def _value(
     if converted is None:
         # Where a secret belongs, whatever stands in its place may be one.
         got = "" if kind is CredentialFile else f", got {value!r}"
-        problems.append(f"{path}: expected {describe_type(kind)}{got}")
+        problems.append(f"{path}: expected {describe_type(wanted)}{got}")
     return converted
 
 
@@ -272,10 +273,21 @@ def _as_float(value: int) -> float | None:
 
 
 def _without_none(kind: typing.Any) -> typing.Any:  # noqa: ANN401
-    if typing.get_origin(kind) not in (typing.Union, types.UnionType):
-        return kind
-    (inner,) = (option for option in typing.get_args(kind) if option is not types.NoneType)
-    return inner
+    options = [option for option in _options(kind) if option is not types.NoneType]
+    return options[0] if len(options) == 1 else kind
+
+
+def _options(kind: typing.Any) -> tuple[typing.Any, ...]:  # noqa: ANN401
+    is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
+    return typing.get_args(kind) if is_union else (kind,)
+
+
+def _alternative(kind: typing.Any, value: object) -> typing.Any:  # noqa: ANN401
+    """Return which of several types a value is to have: of one value or a list, what it is."""
+    for option in _options(kind):
+        if (typing.get_origin(option) is tuple) == isinstance(value, list):
+            return option
+    return kind
 
 
 def _is_table(kind: object) -> bool:
@@ -285,6 +297,8 @@ def _is_table(kind: object) -> bool:
 def describe_type(kind: typing.Any) -> str:  # noqa: ANN401
     """Return a type in an operator's words."""
     kind = _without_none(kind)
+    if len(options := _options(kind)) > 1:
+        return ", or ".join(map(describe_type, options))
     if typing.get_origin(kind) is tuple:
         return f"a list, each item {describe_type(typing.get_args(kind)[0])}"
     if typing.get_origin(kind) is Mapping:

@@ -1,4 +1,4 @@
-"""Controllers of one cluster: their addresses as people write them, and how one names another.
+"""Controllers of one cluster: their addresses as people write them, and what a standby says.
 
 One of them is active. A standby ends every stream of an agent, and every call that would change
 something, with the status UNAVAILABLE, a sentence, and the keys below in its trailing metadata. A

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 
 import grpc
 
+from everstep_proto.controllers import ACTIVE_ADDRESS_KEY
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
-from everstep_proto.keepalive import keepalive
+from everstep_proto.keepalive import keepalive, permitted_pings
 from fakes.waits import eventually
 
 
@@ -20,6 +21,9 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
     # Why it acts on nothing; "" while it does.
     halted: str = ""
     acking: bool = True
+    # The address that it names as the active one's, "" for one that it does not know; None: it is
+    # the active one.
+    active: str | None = None
     # After Hello, messages are read.
     reading: bool = True
     # Of the keepalive.
@@ -28,6 +32,7 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
     hellos: list[fleet_pb2.Hello] = field(default_factory=list)
     records: dict[tuple[str, int], fleet_pb2.Record] = field(default_factory=dict)
     arrivals: list[int] = field(default_factory=list)
+    acknowledged: list[int] = field(default_factory=list)
     messages: list[fleet_pb2.AgentMessage] = field(default_factory=list)
     outgoing: "asyncio.Queue[fleet_pb2.ControllerMessage]" = field(default_factory=asyncio.Queue)
     port: int = 0
@@ -41,6 +46,8 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
     ) -> None:
         first = await anext(request_iterator)
         self.hellos.append(first.hello)
+        if self.active is not None:
+            await self.refuse(context)
         outbox = first.hello.outbox
         self.outgoing = asyncio.Queue()
         welcome = fleet_pb2.Welcome(
@@ -54,12 +61,23 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
             if not self.reading:
                 await asyncio.Event().wait()
             async for message in request_iterator:
+                if self.active is not None:  # it has handed over
+                    await self.refuse(context)
                 self.messages.append(message)
                 if message.HasField("record"):
                     self._journal(outbox, message.record)
         finally:
             self.ended += 1
             sender.cancel()
+
+    async def refuse(
+        self,
+        context: "grpc.aio.ServicerContext[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]",
+    ) -> None:
+        """End a stream as a standby does."""
+        told = ((ACTIVE_ADDRESS_KEY, self.active or ""),)
+        sentence = f"this is a standby; the active controller is {self.active or 'not known'}"
+        await context.abort(grpc.StatusCode.UNAVAILABLE, sentence, told)
 
     def journaled(self, outbox: str) -> int:
         """Return the highest sequence of an outbox."""
@@ -85,6 +103,7 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
         self.arrivals.append(record.sequence)
         self.records[outbox, record.sequence] = record
         if self.acking:
+            self.acknowledged.append(record.sequence)
             ack = fleet_pb2.Ack(sequence=record.sequence)
             self.say(fleet_pb2.ControllerMessage(ack=ack))
 
@@ -100,7 +119,8 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
 @asynccontextmanager
 async def serving(fleet: TinyFleet, port: int = 0) -> AsyncIterator[TinyFleet]:
     """Serve on loopback; at the end the server is gone at once, as after SIGKILL."""
-    server = grpc.aio.server(options=keepalive(fleet.idle_s, fleet.timeout_s))
+    options = (*keepalive(fleet.idle_s, fleet.timeout_s), *permitted_pings())
+    server = grpc.aio.server(options=options)
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
     fleet.port = server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()

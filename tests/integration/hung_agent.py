@@ -41,7 +41,7 @@ async def main(port: int, secret: Path) -> None:
     stamp, stop, loop = stamp_clock(), asyncio.Event(), asyncio.get_running_loop()
     outbox = Outbox(LostStore("test"), Remembered("outbox-1"), stamp, 100)
     settings = UplinkSettings(
-        access=LocalAccess(address=f"127.0.0.1:{port}", secret_file=secret),
+        controllers=(LocalAccess(address=f"127.0.0.1:{port}", secret_file=secret),),
         connect_timeout_s=5.0,
         silence_s=60.0,
     )

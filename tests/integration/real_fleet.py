@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from everstep_cli.client.admin import AdminError, list_nodes
+from everstep_cli.client.admin import Admin, AdminError, list_nodes
 from everstep_cli.client.connection import Connection
-from everstep_cli.client.grpc_admin import GrpcAdmin, connect
+from everstep_cli.client.grpc_admin import connect
 from everstep_cli.demo import reaper
 from everstep_cli.demo.processes import Child, OwnedProcesses
 from everstep_cli.demo.reaper import Identity
@@ -49,7 +49,7 @@ class RealFleet:
 
     folder: Path
     owned: OwnedProcesses
-    admin: GrpcAdmin
+    admin: Admin
     nodes: tuple[str, ...]
     # More lines for the top of every agent's configuration.
     agent_lines: tuple[str, ...] = ()

@@ -35,7 +35,9 @@ class _Agent:
 
     def __init__(self, folder: Path, port: int) -> None:
         self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
-        uplink = UplinkSettings(access=access_to(port), connect_timeout_s=5.0, silence_s=30.0)
+        uplink = UplinkSettings(
+            controllers=(access_to(port),), connect_timeout_s=5.0, silence_s=30.0
+        )
         backoff = Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
         self.uplink = Uplink(uplink, self.outbox, _STAMP, backoff)
         chosen = settings(folder)

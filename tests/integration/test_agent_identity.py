@@ -322,6 +322,6 @@ def _hello(cluster_id: str) -> fleet_pb2.Hello:
 
 
 def _uplink(port: int, cluster: ClusterMembership) -> Uplink:
-    settings = UplinkSettings(access=access_to(port), connect_timeout_s=5.0, silence_s=30.0)
+    settings = UplinkSettings(controllers=(access_to(port),), connect_timeout_s=5.0, silence_s=30.0)
     outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 100)
     return Uplink(settings, outbox, _STAMP, Backoff(random.Random(1), 0.02, 0.1), cluster)

@@ -1,155 +1,17 @@
 """The uplink over real gRPC: a controller that goes away and comes back, and what it may order."""
 
 import asyncio
-import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import pytest
 
 from everstep_agent.backoff import Backoff
-from everstep_agent.orders import CheckResult, Orders, OrderTargets, TermGate
-from everstep_agent.persistence.agent_database import Remembered
-from everstep_agent.persistence.disk_store import LostStore
-from everstep_agent.persistence.outbox import Outbox
-from everstep_agent.uplink import Uplink, UplinkSettings
-from everstep_common.clock import stamp_clock
-from everstep_common.orders import (
-    ConfirmPeer,
-    InspectRanks,
-    JobOrder,
-    PeerList,
-    ReadOutput,
-    SpareMemory,
-    SparePreload,
-    TellLauncher,
-    VaultDirective,
-)
-from everstep_common.reports import OutputRead, RanksInspected
 from everstep_proto.generated import fleet_pb2
-from fakes.local_secret import access_to
-from fakes.no_injections import NoInjections
-from fakes.no_pair_tests import NoPairTests
 from fakes.one_loop import run
 from fakes.ports import reserved_port
 from fakes.tiny_fleet import TinyFleet, serving
-
-_STAMP = stamp_clock()
-
-
-@dataclass
-class Recorder:
-    """Jobs and Peers that keep what they were told."""
-
-    orders: list[str] = field(default_factory=list)
-    directives: list[str] = field(default_factory=list)
-    connected: int = 0
-    forgotten: list[bool] = field(default_factory=list)
-    peers: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
-    asked: list[str] = field(default_factory=list)
-    halts: int = 0
-    # Asked each time that no controller acts any more; its answers.
-    when_away: Callable[[], bool] = lambda: True
-    away: list[bool] = field(default_factory=list)
-
-    def on_order(self, order: JobOrder) -> None:
-        self.orders.append(order.id)
-
-    def on_directive(self, directive: VaultDirective) -> None:
-        self.directives.append(directive.job)
-
-    def on_spare_memory(self, wanted: SpareMemory) -> None:
-        self.directives.append(wanted.job)
-
-    def on_spare_preload(self, told: SparePreload) -> None:
-        self.directives.append(told.job)
-
-    def read_output(self, question: ReadOutput) -> OutputRead:
-        return OutputRead(question.read_id, known=False)
-
-    def tell_launcher(self, told: TellLauncher) -> None:
-        self.told.append(told.text)
-
-    def inspect(self, question: InspectRanks, answer: Callable[[RanksInspected], None]) -> None:
-        answer(RanksInspected(question.inspection_id, missing="none"))
-
-    def on_connected(self, forgotten: bool) -> None:
-        self.connected += 1
-        self.forgotten.append(forgotten)
-
-    def on_halted(self) -> None:
-        self.halts += 1
-
-    def on_away(self) -> None:
-        self.away.append(self.when_away())
-
-    def watch(self, peers: PeerList) -> None:
-        self.peers = [peer.node for peer in peers.peers]
-
-    def confirm(self, question: ConfirmPeer) -> None:
-        self.asked.append(question.confirm_id)
-
-    def tell_again(self) -> None:
-        pass
-
-
-class Rig:
-    """An uplink with its outbox, and what the controller made it do."""
-
-    def __init__(
-        self,
-        port: int,
-        silence_s: float = 30.0,
-        backoff: Backoff | None = None,
-        # A try that fails is told of as well: on a busy machine none may take too long.
-        connect_timeout_s: float = 30.0,
-    ) -> None:
-        self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
-        settings = UplinkSettings(
-            access=access_to(port),
-            connect_timeout_s=connect_timeout_s,
-            silence_s=silence_s,
-        )
-        backoff = backoff or Backoff(random.Random(1), first_s=0.02, cap_s=0.1)
-        self.uplink = Uplink(settings, self.outbox, _STAMP, backoff)
-        self.done = Recorder(when_away=lambda: self.uplink.connected)
-        self.checks = 0
-        targets = OrderTargets(
-            self.done,
-            self.done,
-            self._check,
-            self.outbox.record,
-            NoInjections(),
-            NoPairTests(),
-            lambda _: None,
-        )
-        self.terms = TermGate(0, lambda _: None)
-        self.orders = Orders(self.terms, targets)
-
-    async def _check(self) -> CheckResult:
-        self.checks += 1
-        return CheckResult(True, "fine")
-
-    def hello(self) -> fleet_pb2.Hello:
-        return fleet_pb2.Hello(node="node-1", outbox=self.outbox.name)
-
-    def record(self, name: str) -> None:
-        finished = fleet_pb2.CheckFinished(order_id=name)
-        self.outbox.record(fleet_pb2.Record(check_finished=finished))
-
-
-@asynccontextmanager
-async def _running(rig: Rig) -> AsyncIterator[None]:
-    task = asyncio.create_task(rig.uplink.run(rig.hello, rig.orders))
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+from integration.uplink_rig import Rig, running, stop_order
 
 
 def test_a_controller_that_is_back_at_once_is_found_at_once_after_a_good_stream() -> None:
@@ -159,7 +21,7 @@ def test_a_controller_that_is_back_at_once_is_found_at_once_after_a_good_stream(
         backoff = Backoff(random.Random(1), first_s=6000.0, cap_s=6000.0)
         with reserved_port() as port:
             rig = Rig(port, backoff=backoff, connect_timeout_s=2.0)
-            async with _running(rig):
+            async with running(rig):
                 async with serving(fleet, port):
                     await fleet.until(lambda: fleet.hellos)
                     await asyncio.sleep(5.5)  # a stream is good after five seconds
@@ -167,12 +29,6 @@ def test_a_controller_that_is_back_at_once_is_found_at_once_after_a_good_stream(
                     await fleet.until(lambda: rig.uplink.streams == 2)
 
     run(scenario())
-
-
-def _order(order_id: str, term: int) -> fleet_pb2.ControllerMessage:
-    stop = fleet_pb2.StopGeneration(job="j", generation=1)
-    order = fleet_pb2.Order(order_id=order_id, term=term, reason="test", stop_generation=stop)
-    return fleet_pb2.ControllerMessage(order=order)
 
 
 def _check_order(order_id: str) -> fleet_pb2.ControllerMessage:
@@ -189,7 +45,7 @@ def test_every_record_arrives_in_order_over_many_deaths_of_the_controller() -> N
         fleet = TinyFleet()
         with reserved_port() as port:
             rig = Rig(port, connect_timeout_s=2.0)
-            async with _running(rig):
+            async with running(rig):
                 for death in range(5):
                     async with serving(fleet, port):
                         for number in range(50):
@@ -208,7 +64,7 @@ def test_the_time_is_told_at_once_with_the_question() -> None:
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.uplink.connected)
                 request = fleet_pb2.TimeRequest(sent_ns=77)
                 fleet.say(fleet_pb2.ControllerMessage(time_request=request))
@@ -223,7 +79,7 @@ def test_the_fleets_word_on_failed_prologs_comes_with_the_question_for_the_time(
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.uplink.connected)
                 assert rig.uplink.budget_answer is None
                 request = fleet_pb2.TimeRequest(sent_ns=77, budget_exceeded="40 others are out")
@@ -239,12 +95,12 @@ def test_orders_of_a_lower_term_are_refused() -> None:
     async def scenario() -> None:
         async with serving(TinyFleet(term=5)) as fleet:
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.done.connected)
-                fleet.say(_order("old", term=4))
+                fleet.say(stop_order("old", term=4))
                 old = fleet_pb2.VaultDirective(job="old", term=4)
                 fleet.say(fleet_pb2.ControllerMessage(vault=old))
-                fleet.say(_order("new", term=5))
+                fleet.say(stop_order("new", term=5))
                 await fleet.until(lambda: rig.done.orders)
                 assert rig.done.orders == ["new"]
                 assert rig.done.directives == []
@@ -257,7 +113,7 @@ def test_a_check_that_is_ordered_twice_runs_once_and_is_answered_twice() -> None
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.done.connected)
                 fleet.say(_check_order("check-1"))
                 await fleet.until(lambda: len(fleet.of("check_finished")) == 1)
@@ -272,7 +128,7 @@ def test_what_the_user_of_a_job_is_told_is_passed_on() -> None:
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.done.connected)
                 told = fleet_pb2.TellLauncher(job="train", job_id="train-1", text="it stands still")
                 fleet.say(fleet_pb2.ControllerMessage(tell_launcher=told))
@@ -286,7 +142,7 @@ def test_peers_and_questions_about_them_are_passed_on() -> None:
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.done.connected)
                 peer = fleet_pb2.WatchedPeer(node="node-2", liveness_address="127.0.0.1:9")
                 fleet.say(fleet_pb2.ControllerMessage(peers=fleet_pb2.PeerList(peers=[peer])))
@@ -302,7 +158,7 @@ def test_a_controller_that_falls_silent_is_connected_to_anew() -> None:
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port, silence_s=0.2)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.uplink.streams >= 3)
 
     run(scenario())
@@ -314,7 +170,7 @@ def test_whoever_waits_for_the_controllers_word_hears_when_its_stream_ends() -> 
         async with serving(fleet) as served:
             rig = Rig(served.port)
             connected = rig.done.away
-            async with _running(rig):
+            async with running(rig):
                 await served.until(lambda: rig.uplink.connected)
                 assert connected == []
                 rig.uplink.renew()
@@ -331,7 +187,7 @@ def test_a_renewed_stream_says_hello_again() -> None:
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.uplink.connected)
                 rig.uplink.renew()
                 await fleet.until(lambda: len(fleet.hellos) >= 2)
@@ -345,7 +201,7 @@ def test_a_controller_that_halts_is_away_until_a_stream_on_which_it_acts() -> No
         async with serving(fleet):
             rig = Rig(fleet.port)
             away = rig.done.away
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: rig.uplink.connected)
                 assert rig.uplink.away_s() == 0
                 fleet.halt("this journal is old")
@@ -379,7 +235,7 @@ def test_the_newest_vault_report_of_a_job_is_sent_and_samples_do_not_pile_up() -
                 report = fleet_pb2.VaultReport(job="j", settled_generation=generation)
                 rig.uplink.vault_report(report)
                 rig.uplink.samples(fleet_pb2.SampleBatch(schema=generation))
-            async with _running(rig), serving(fleet, port):
+            async with running(rig), serving(fleet, port):
                 await fleet.until(_heard(fleet, "samples"))
                 assert [message.WhichOneof("body") for message in fleet.messages] == [
                     "vault",
@@ -397,7 +253,7 @@ def test_kernel_messages_are_sent_after_a_change_and_at_every_connect() -> None:
             rig = Rig(fleet.port)
             line = fleet_pb2.KernelMessage(text="words")
             rig.uplink.kernel_messages(fleet_pb2.KernelMessages(lines=[line]))
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: len(fleet.messages) >= 1)
                 rig.uplink.renew()
                 await fleet.until(lambda: len(fleet.messages) >= 2)
@@ -412,7 +268,7 @@ def test_a_controller_that_has_less_than_it_acknowledged_has_forgotten() -> None
     async def scenario() -> None:
         async with serving(TinyFleet()) as fleet:
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 rig.record("one")
                 await fleet.until(lambda: fleet.records and not rig.outbox.counts.waiting)
                 fleet.records.clear()
@@ -446,11 +302,11 @@ def test_orders_that_cannot_be_used_end_no_stream_and_the_controller_is_told_of_
         fleet = TinyFleet()
         async with serving(fleet):
             rig = Rig(fleet.port)
-            async with _running(rig):
+            async with running(rig):
                 await fleet.until(lambda: fleet.hellos)
                 for one in (*unusable, *unusable):
                     fleet.say(one)
-                fleet.say(_order("good", 1))
+                fleet.say(stop_order("good", 1))
                 await fleet.until(lambda: len(fleet.of("order_rejected")) == 9)
                 await fleet.until(lambda: rig.done.orders)
             assert rig.uplink.streams == 1
@@ -473,14 +329,14 @@ def test_orders_that_cannot_be_used_end_no_stream_and_the_controller_is_told_of_
 def test_an_order_that_cannot_be_used_is_left_out_and_told(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    rig = Rig(port=1)
+    rig = Rig(1)
     stop = fleet_pb2.StopGeneration(job="a job", generation=1)
     for order in (
         fleet_pb2.Order(order_id="bad", term=1, stop_generation=stop),
         fleet_pb2.Order(order_id="newer", term=1),
     ):
         rig.orders.on_message(fleet_pb2.ControllerMessage(order=order))
-    rig.orders.on_message(_order("good", 1))
+    rig.orders.on_message(stop_order("good", 1))
     assert rig.done.orders == ["good"]
     assert "StopGeneration.job: --job 'a job': expected a name of" in caplog.text
     assert "it has no body that this version of the agent knows" in caplog.text

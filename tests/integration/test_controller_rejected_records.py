@@ -320,7 +320,7 @@ async def uplink(port: int, heard: list[int] | None = None) -> AsyncIterator[tup
     """Run an agent's own outbox and uplink."""
     now = stamp_clock()
     outbox = Outbox(LostStore("test"), Remembered("outbox-1"), now, 10_000)
-    settings = UplinkSettings(access=access_to(port), connect_timeout_s=5.0, silence_s=30.0)
+    settings = UplinkSettings(controllers=(access_to(port),), connect_timeout_s=5.0, silence_s=30.0)
     up = Uplink(settings, outbox, now, Backoff(random.Random(1), first_s=0.02, cap_s=0.1))
 
     def hello() -> fleet_pb2.Hello:

@@ -40,7 +40,8 @@ def main(words: Sequence[str]) -> int:
     except (OSError, sqlite3.Error) as error:
         return _refuse(f"{config.state_folder}: {error}", 1)
     left = f"left cluster {cluster}" if cluster else "it belonged to no cluster yet"
-    print(f"{left}; start the agent, and it joins that of the controller at {config.controller}")
+    at = " or ".join(config.controllers)
+    print(f"{left}; start the agent, and it joins that of the controller at {at}")
     return 0
 
 

@@ -2,7 +2,7 @@
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
@@ -15,10 +15,10 @@ from everstep_common.bounds import Name, matcher
 from everstep_common.config import setting
 from everstep_common.quantities import HostName
 from everstep_common.setting import not_negative, positive
+from everstep_proto.controllers import addresses_problem, only_here, split_addresses
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
     SECRET_SHOWN,
-    address_problem,
     default_address,
     default_secret_file,
 )
@@ -40,11 +40,13 @@ class AgentConfig:
         "",
         help="Name of the node; empty means the host name. With TLS it is the certificate's name.",
     )
-    controller: str = setting(
+    controller: str | tuple[str, ...] = setting(
         factory=default_address,
         shown=DEFAULT_SHOWN,
         help="Address of the controller: unix:/path of its socket, or host:port. By default the "
-        "socket, so that a single machine works without any configuration.",
+        "socket, so that a single machine works without any configuration. Where there is a "
+        'standby, a list of the addresses of all: ["ctl-a:7433", "ctl-b:7433"]. The agent goes to '
+        "the active one, and to no address that is not listed.",
     )
     secret_file: Path = setting(
         factory=default_secret_file,
@@ -220,9 +222,14 @@ class AgentConfig:
         return self.node or socket.gethostname()
 
     @property
+    def controllers(self) -> tuple[str, ...]:
+        """Return the addresses of all controllers, the one to try first at the beginning."""
+        return split_addresses(self.controller)
+
+    @property
     def reachable_host(self) -> str:
         """Return where processes of other nodes reach this one."""
-        local = "127.0.0.1" if is_loopback(self.controller) else socket.gethostname()
+        local = "127.0.0.1" if only_here(self.controllers) else socket.gethostname()
         return self.host or local
 
     def announced(self, bulk_address: str) -> str:
@@ -231,12 +238,12 @@ class AgentConfig:
         Whoever is given loopback reaches itself: it would send copies to itself, and take its own
         kernel's answer for that of a node that is dead.
         """
-        alone = is_loopback(bulk_address) and not is_loopback(self.controller)
+        alone = is_loopback(bulk_address) and not only_here(self.controllers)
         return "" if alone else bulk_address
 
     def unreachable(self) -> list[str]:
         """Say what other nodes cannot reach, and which key to set."""
-        if is_loopback(self.controller):
+        if only_here(self.controllers):
             return []
         copies = self.jobs.bulk_advertise_host or self.jobs.bulk_host
         said = {
@@ -285,10 +292,12 @@ class AgentConfig:
             for key, value in addresses.items()
             if not _is_address(value)
         }
-        addresses["controller"] = self.controller
-        if problem := address_problem("controller", self.controller):
-            malformed["controller"] = problem
         found += malformed.values()
+        wellformed = {key: value for key, value in addresses.items() if key not in malformed}
+        if problem := addresses_problem("controller", self.controllers):
+            found.append(problem)
+        else:
+            wellformed |= _keyed_controllers(self.controllers)
         if self.state_folder == self.jobs.runtime_folder:
             found.append("data_folder: must be another folder than jobs.runtime_folder")
         for key, known in (("log_level", _LEVELS), ("log_style", _STYLES)):
@@ -296,7 +305,6 @@ class AgentConfig:
                 found.append(
                     f"{key}: expected one of {', '.join(known)}, got {getattr(self, key)!r}"
                 )
-        wellformed = {key: value for key, value in addresses.items() if key not in malformed}
         found += self._tls_problems({**wellformed, "jobs.bulk_host": self.jobs.bulk_host})
         found += self._enrolment_problems()
         return found + self.jobs.problems() + self.signals.problems()
@@ -341,6 +349,13 @@ def default_data_folder(environ: Mapping[str, str] = os.environ, uid: int | None
         return Path("/var/lib/everstep-agent")
     base = environ.get("XDG_STATE_HOME") or Path(environ.get("HOME", "/tmp")) / ".local/state"
     return Path(base) / "everstep-agent"
+
+
+def _keyed_controllers(addresses: Sequence[str]) -> dict[str, str]:
+    """Return each address under the key by which a problem with it is told."""
+    if len(addresses) == 1:
+        return {"controller": addresses[0]}
+    return {f"controller[{place}]": address for place, address in enumerate(addresses)}
 
 
 def _is_address(value: str) -> bool:

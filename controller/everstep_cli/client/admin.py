@@ -40,6 +40,25 @@ class NameNotFoundError(UnusableError):
     """There is no node or job of this name."""
 
 
+class UnreachableError(AdminError):
+    """A controller did not answer; ``why`` says it in a few words, without what to type.
+
+    ``is_late``: it is there, and has not answered in time.
+    """
+
+    def __init__(self, message: str, why: str, *, is_late: bool = False) -> None:
+        super().__init__(message)
+        self.why, self.is_late = why, is_late
+
+
+class StandbyError(AdminError):
+    """The controller that was asked is not active; ``active``: the address of the one that is."""
+
+    def __init__(self, message: str, active: str) -> None:
+        super().__init__(message)
+        self.active = active
+
+
 class Admin(Protocol):
     """Calls to a controller, each named by its stub; all of them raise AdminError."""
 

@@ -2,49 +2,58 @@
 
 import difflib
 import getpass
+import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import grpc
 from google.protobuf.message import Message
 
-from everstep_cli.client.admin import AdminError, Reply, Request
+from everstep_cli.client.admin import Admin, AdminError, Reply, Request, UnreachableError
 from everstep_cli.client.connection import Connection
-from everstep_cli.client.grpc_errors import no_controller, sentence
+from everstep_cli.client.grpc_errors import no_controller, sentence, standby_told, status
+from everstep_cli.client.several_admin import SeveralAdmin
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
+from everstep_proto.controllers import StandbyAnswer
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
-from everstep_proto.keepalive import keepalive
+from everstep_proto.keepalive import SHORTEST_IDLE_S, keepalive
 from everstep_proto.local.client import Metadata, NoControllerError
 from everstep_proto.local.ownership import UntrustedError
 from everstep_proto.tls import ChannelOptions, channel_credentials, channel_options
 
 # An error message must not wait long for its hint.
 _HINT_S = 2.0
-# A follower must notice a controller that vanished without closing the connection.
+# A follower must notice a controller that vanished without closing the connection; the second where
+# there is another one to ask.
 _OPTIONS: ChannelOptions = keepalive(idle_s=10.0, timeout_s=5.0)
+_OF_SEVERAL: ChannelOptions = keepalive(idle_s=SHORTEST_IDLE_S, timeout_s=3.0)
 
 
 @contextmanager
-def connect(connection: Connection) -> Iterator["GrpcAdmin"]:
-    """Open a connection for the time of a command. Raises AdminError when its keys are unusable."""
-    with _channel(connection) as channel:
-        yield GrpcAdmin(channel, connection)
+def connect(connection: Connection) -> Iterator[Admin]:
+    """Open connections for the time of a command. Raises AdminError when its keys are unusable."""
+    each = connection.each()
+    options = _OPTIONS if len(each) == 1 else _OF_SEVERAL
+    with ExitStack() as opened:
+        members = [GrpcAdmin(opened.enter_context(_channel(one, options)), one) for one in each]
+        yield members[0] if len(members) == 1 else SeveralAdmin(members)
 
 
-def _channel(connection: Connection) -> grpc.Channel:
+def _channel(connection: Connection, options: ChannelOptions) -> grpc.Channel:
     tls = connection.tls
     if not tls.enabled:
-        return grpc.insecure_channel(connection.address, options=_OPTIONS)
+        return grpc.insecure_channel(connection.address, options=list(options))
     try:
         credentials = channel_credentials(tls)
     except ConfigError as error:
         raise AdminError(
             f"{error}; look at --tls-ca, --tls-certificate and --tls-key with 'ls -l'"
         ) from error
-    options = channel_options(tls, _OPTIONS)
-    return grpc.secure_channel(connection.address, credentials, options=options)
+    return grpc.secure_channel(
+        connection.address, credentials, options=channel_options(tls, options)
+    )
 
 
 class GrpcAdmin:
@@ -54,6 +63,46 @@ class GrpcAdmin:
         self._channel, self._stub = channel, AdminStub(channel)
         self._connection = connection
         self._timeout_s = connection.timeout_s
+        self.address = connection.address
+
+    def standby(self, within_s: float) -> StandbyAnswer | None:
+        """Return what a controller says that is a standby; None of the active one.
+
+        Raises AdminError where it does not answer within some seconds.
+        """
+        self._connect(within_s)
+        try:
+            shown = self._metadata()
+            request = admin_pb2.GetControllerRequest()
+            _, call = self._stub.GetController.with_call(request, timeout=within_s, metadata=shown)
+        except grpc.RpcError as error:
+            if (said := standby_told(error)) is not None:
+                return said
+            if status(error)[0] in (
+                grpc.StatusCode.UNAVAILABLE,
+                grpc.StatusCode.DEADLINE_EXCEEDED,
+                grpc.StatusCode.UNAUTHENTICATED,
+            ):
+                raise self._sentence(error, "") from error
+            return None
+        return standby_told(call)
+
+    def _connect(self, within_s: float) -> None:
+        """Wait for a connection, or for its failure: a call then says why. Raises AdminError."""
+        settled = threading.Event()
+        good = (grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE)
+
+        def look(state: grpc.ChannelConnectivity) -> None:
+            if state in good:
+                settled.set()
+
+        self._channel.subscribe(look, try_to_connect=True)
+        try:
+            if not settled.wait(within_s):
+                why = f"it does not answer within {within_s:g} s"
+                raise UnreachableError(f"the controller at {self.address}: {why}", why)
+        finally:
+            self._channel.unsubscribe(look)
 
     def call(
         self,
@@ -99,7 +148,9 @@ class GrpcAdmin:
         except UntrustedError as error:
             raise AdminError(str(error)) from error
         except NoControllerError as error:
-            raise AdminError(no_controller(self._connection)) from error
+            raise UnreachableError(
+                no_controller(self._connection), "nobody listens there (no such socket)"
+            ) from error
 
     def _sentence(self, error: grpc.RpcError, name: str) -> AdminError:
         return sentence(self._connection, error, name, self._nearest)

@@ -9,11 +9,14 @@ from everstep_cli.client.admin import (
     DeniedError,
     NameNotFoundError,
     RefusedError,
+    StandbyError,
+    UnreachableError,
     UnusableError,
 )
 from everstep_cli.client.connection import Connection
 from everstep_common.printable import printable
 from everstep_proto.call_failures import in_words
+from everstep_proto.controllers import StandbyAnswer, standby_answer
 from everstep_proto.web_server import is_web_server
 
 # What gRPC says when a server took a connection and did not begin the handshake in time.
@@ -46,7 +49,7 @@ def sentence(
     if code is grpc.StatusCode.NOT_FOUND:
         return NameNotFoundError(f"{details or f'no {name!r} here'}; {nearest(name)}")
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-        return AdminError(unreachable(connection, code, details))
+        return _unavailable(connection, error)
     if code in (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED):
         return DeniedError(_not_allowed(connection, code, details), details)
     if code is grpc.StatusCode.UNIMPLEMENTED:
@@ -59,6 +62,37 @@ def sentence(
     if code is grpc.StatusCode.INVALID_ARGUMENT:
         return UnusableError(f"{details or 'not understood'}; --help of the command tells more")
     return AdminError(f"{in_words(code.name, details)}; try 'everstep version'")
+
+
+def standby_told(call: object) -> StandbyAnswer | None:
+    """Return what the other end of a call has said if it is a standby; None where it is none."""
+    trailing = getattr(call, "trailing_metadata", None)  # the stubs do not know it of an error
+    return None if trailing is None else standby_answer(trailing())
+
+
+def _unavailable(connection: Connection, error: grpc.RpcError) -> AdminError:
+    code, details = status(error)
+    standby = standby_told(error)
+    if standby is not None:
+        return _standby(connection, details, standby.active)
+    late = code is grpc.StatusCode.DEADLINE_EXCEEDED
+    why = in_words(code.name, details)
+    return UnreachableError(unreachable(connection, code, details), why, is_late=late)
+
+
+def _standby(connection: Connection, details: str, active: str) -> StandbyError:
+    said = details or f"the controller at {connection.address} is a standby"
+    if not active:
+        return StandbyError(
+            f"{said}; which one is active it does not know: name the other one with "
+            "--controller HOST:PORT",
+            active,
+        )
+    both = f"{active},{connection.address}"
+    return StandbyError(
+        f"{said}; name the active one with --controller {active}, or both with --controller {both}",
+        active,
+    )
 
 
 def _not_allowed(connection: Connection, code: grpc.StatusCode, details: str) -> str:

@@ -105,7 +105,8 @@ _OPTIONS = (
         default=default_address,
         show_default="the socket of this machine's",
         show_envvar=True,
-        help="The controller to ask: HOST:PORT, or unix:/path.",
+        help="The controller to ask: HOST:PORT, or unix:/path. Of several, with commas between "
+        "them, the active one is asked.",
     ),
     click.option(
         "--secret-file",

@@ -14,7 +14,7 @@ from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.request_parsing import RequestParsing
 from everstep_controller.api.secret_guard import SecretGuard
 from everstep_proto.generated import admin_pb2_grpc, fleet_pb2
-from everstep_proto.keepalive import keepalive
+from everstep_proto.keepalive import keepalive, permitted_pings
 from everstep_proto.local.address import socket_path
 from everstep_proto.local.ownership import (
     UntrustedError,
@@ -39,8 +39,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     # The stream of an agent that is stopped, or whose machine vanished, ends within 15 s. Samples
     # come every 5 s, so that no such ping is needed while all is well.
     *keepalive(idle_s=7.0, timeout_s=5.0),
-    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.keepalive_permit_without_calls", 1),
+    *permitted_pings(),
     # A connection that does not speak TLS is ended; gRPC's own limit is two minutes. It also bounds
     # how long agents that all come back at once may queue, a millisecond or two each with EC keys.
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1_000),

@@ -247,6 +247,12 @@ def _agent() -> Iterator[CallSite]:
         "a part of the agent is broken",
         ("TaskFailed", "ProbeFailed"),
     )
+    yield from _uplink_of_agents()
+    yield from _vault_of_agents()
+
+
+def _uplink_of_agents() -> Iterator[CallSite]:
+    a = f"{_A}."
     yield CallSite(
         *(f"{a}uplink", "the controller acts on nothing: %s", _F),
         "a controller with an old journal halts",
@@ -259,10 +265,16 @@ def _agent() -> Iterator[CallSite]:
     yield CallSite(f"{a}uplink", "ignored: ping of the controller: %s", _N, _REFUSED_WIRE)
     yield CallSite(f"{a}uplink", "ignored: word of a halt: %s", _N, _REFUSED_WIRE)
     yield CallSite(
+        f"{a}uplink",
+        "controller %s names %s as the active one, which is not among those of 'controller' in "
+        "this agent's configuration: it is not asked; add it there",
+        _N,
+        "agents are configured with the addresses of all controllers",
+    )
+    yield CallSite(
         *(f"{a}uplink", "controller %s: %s", _X),
         "the controller shows the node as away, and doubts it",
     )
-    yield from _vault_of_agents()
 
 
 def _enrolment_of_agents() -> Iterator[CallSite]:

@@ -1,0 +1,1 @@
+"""Controllers of the cluster: which of several this agent is connected to."""
