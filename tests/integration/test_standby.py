@@ -113,13 +113,10 @@ def journaled(server: PostgresServer, url: str) -> tuple[list[int], int]:
     database = url.rsplit("/", 1)[1]
     with closing(postgres_backend(server, database).open_reader()) as reader:
         events = [decode_event(stored.kind, stored.body) for stored in reader.events(0)]
-    found = [one.origin.sequence for one in events if _is_finding(one)]
+    told = [one for one in events if isinstance(one, Reported)]
+    found = [one.origin.sequence for one in told if isinstance(one.report, FindingRaised)]
     assert replay(postgres_backend(server, database), Core).differences == ()
     return found, sum(isinstance(one, ControllerStarted) for one in events)
-
-
-def _is_finding(event: object) -> bool:
-    return isinstance(event, Reported) and isinstance(event.report, FindingRaised)
 
 
 async def send(port: int, first: int, last: int) -> None:

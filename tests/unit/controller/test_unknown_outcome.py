@@ -224,7 +224,7 @@ def test_a_writer_that_is_no_longer_the_one_ends_the_thread_with_its_sentence(
 class SharedJournal(DistantJournal):
     """A journal that others may take from a writer that gives no sign."""
 
-    beat_s = 1.0
+    beat_s = 1.0  # type: ignore[assignment]
 
 
 def test_who_has_written_nothing_yet_is_not_sure_to_be_the_one_that_acts(tmp_path: Path) -> None:

@@ -114,9 +114,7 @@ def test_a_long_backlog_is_read_in_parts_and_told_as_a_lag(tmp_path: Path) -> No
     store = journal(tmp_path / "j", *events)
     following = followed(Fold(Core, store))
     following.take(read_at_look(store, writer(len(events)), 0, 0))
-    assert following.is_behind
-    assert following.behind_events == 3
+    assert (following.is_behind, following.behind_events) == (True, 3)
     following.take(read_events(store, following.read_through))
-    assert not following.is_behind
-    assert following.behind_events == 0
+    assert (following.is_behind, following.behind_events) == (False, 0)
     store.close()
