@@ -63,14 +63,19 @@ def pair(server: PostgresServer, folder: Path) -> Iterator[Pair]:
         yield Pair(folder, server.url(database), (first, second))
 
 
+def pairs(call: object) -> list[tuple[str, str | bytes]]:
+    """Return the trailing metadata of a call that has ended, or of its error."""
+    assert isinstance(call, grpc.Call)
+    return list(call.trailing_metadata() or ())
+
+
 def ask(port: int, name: str, request: object) -> tuple[object, StandbyAnswer | None, float]:
     """Make an admin call; return the answer, what its metadata tells, and how old it is."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = getattr(admin_pb2_grpc.AdminStub(channel), name)
         answer, made = call.with_call(request, timeout=PATIENCE_S, metadata=shown())
-        told = made.trailing_metadata()
-        behind = dict(told or ()).get(BEHIND_KEY, "-1")
-        return answer, standby_answer(told), float(behind)
+        told = pairs(made)
+        return answer, standby_answer(told), float(dict(told).get(BEHIND_KEY, "-1"))
 
 
 def refusal(port: int, name: str, request: object) -> grpc.RpcError:
@@ -146,7 +151,7 @@ def test_a_standby_answers_what_the_journal_says_and_sends_orders_to_the_active_
         refused = refusal(standby.port, "Resume", admin_pb2.ResumeRequest())
         assert refused.code() is grpc.StatusCode.UNAVAILABLE
         assert f"the active one is 127.0.0.1:{active.port}" in str(refused.details())
-        assert standby_answer(refused.trailing_metadata()) is not None
+        assert standby_answer(pairs(refused)) is not None
         with pytest.raises((EOFError, grpc.aio.AioRpcError)):
             asyncio.run(send(standby.port, 1, 1))
         assert metric(active, "everstep_controller_active") == 1
