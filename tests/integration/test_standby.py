@@ -27,6 +27,7 @@ from fakes.controllers import ControllerProcess, start_controller
 from fakes.local_secret import SECRET_LINE, shown
 from fakes.ports import reserved_port
 from fakes.postgres_server import PostgresServer, postgres_server
+from fakes.receiver import GOOD, answer, receiver, say
 from fakes.waits import PATIENCE_S, crowding, wait_until
 from integration.journals import elsewhere, postgres_backend
 
@@ -46,6 +47,13 @@ class Pair:
     folder: Path
     url: str
     ports: tuple[int, ...]
+    # More of the configuration of both.
+    tables: str = ""
+
+    @property
+    def database(self) -> str:
+        """Return the name of their database."""
+        return self.url.rsplit("/", 1)[1]
 
     def start(self, number: int) -> ControllerProcess:
         """Start one of them."""
@@ -53,7 +61,8 @@ class Pair:
         folder.mkdir(exist_ok=True)
         port = self.ports[number]
         trust = f'role = "standby"\naddress = "127.0.0.1:{port}"\n'
-        return start_controller(folder, port, trust=SECRET_LINE + trust, journal=self.url)
+        own = SECRET_LINE + trust
+        return start_controller(folder, port, trust=own, journal=self.url, tables=self.tables)
 
 
 @contextmanager
@@ -275,3 +284,35 @@ def test_the_connections_of_a_controller_on_another_machine_say_that_it_is_dead(
         assert not looks[1].is_gone
         assert looks[-1].is_gone
         assert candidate.take("")
+
+
+def test_what_a_webhook_was_not_sent_before_a_takeover_is_sent_after_it(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    url_file, key_file = tmp_path / "url", tmp_path / "key"
+    with receiver() as pager, pair(server, tmp_path) as two:
+        for file, content in ((url_file, pager.url()), (key_file, "whsec_" + "a2V5" * 12)):
+            file.write_text(content)
+            file.chmod(0o600)
+        two.tables = (
+            f'\n[webhooks.pager]\nurl_file = "{url_file}"\nkey_file = "{key_file}"\n'
+            'hosts = ["127.0.0.1"]\n'
+        )
+        with two.start(0) as active, two.start(1) as standby:
+            pause(active.port, "first")
+            pager.wait_until(lambda one: bool(one.events("finding.raised")))
+            wait_until(lambda: bool(server.execute(_CURSORS, database=two.database)))
+            pager.react = say(answer(503))
+            asked = len(pager.requests)
+            ask(active.port, "Resume", admin_pb2.ResumeRequest())
+            pager.wait_until(lambda one: len(one.requests) > asked)
+            active.kill()
+            wait_until(lambda: is_active(standby.port))
+            pager.requests.clear()
+            pager.react = say(GOOD)
+            # What failed is sent until it is taken, by whoever is active.
+            pager.wait_until(lambda one: any("resumed by" in str(e) for e in one.decisions))
+            assert standby.terminate() == 0
+
+
+_CURSORS = "select value from everstep.fact where name = 'webhook cursor pager'"

@@ -12,7 +12,7 @@ from everstep_controller.journal.port import Announcement
 from everstep_controller.journal.sqlite.compaction import compact
 from everstep_controller.journal.sqlite.journal import SqliteJournal
 from everstep_controller.webhooks.config import WebhookConfig
-from everstep_controller.webhooks.cursor_file import Cursor, CursorFile
+from everstep_controller.webhooks.cursors import Cursor, CursorFile
 from everstep_controller.webhooks.http_post import Poster, system_addresses, tls_context
 from everstep_controller.webhooks.sender import SenderParts, WebhookSender
 from fakes.receiver import GOOD, Receiver, answer, receiver, say
@@ -65,7 +65,7 @@ class Journal:
         parts = SenderParts(
             config=config,
             open_reader=self.store.another_reader,
-            cursor_file=self.cursor,
+            cursor=self.cursor,
             cluster="c",
             conditions=(),
             now_ns=time.time_ns,

@@ -24,7 +24,7 @@ from everstep_common.config import ConfigError, load
 from everstep_common.credential_file import CredentialFile
 from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.webhooks.config import WebhookConfig
-from everstep_controller.webhooks.cursor_file import Cursor, CursorFile
+from everstep_controller.webhooks.cursors import Cursor, CursorFile
 from fakes.agent_stream import agent_stream
 from fakes.controllers import controller, scrape, start_controller
 from fakes.local_secret import SECRET_FILE

@@ -3,8 +3,9 @@
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.conditions import GROUPS
 from everstep_controller.config.controller_config import ControllerConfig
+from everstep_controller.journal.address import is_url
 from everstep_controller.webhooks.config import WebhookConfig
-from everstep_controller.webhooks.cursor_file import CursorFile
+from everstep_controller.webhooks.cursors import CursorFile, JournalCursor
 from everstep_controller.webhooks.http_post import Poster, system_addresses, tls_context
 from everstep_controller.webhooks.sender import SenderParts, WebhookSender
 from everstep_controller.webhooks.webhooks import Webhooks
@@ -20,7 +21,7 @@ def assemble_webhooks(config: ControllerConfig, base: Foundation) -> Webhooks:
         parts = SenderParts(
             config=one,
             open_reader=base.history.another_reader,
-            cursor_file=CursorFile(config.webhook_cursor(name)),
+            cursor=_cursor(config, base, name),
             cluster=base.cluster.cluster.id,
             conditions=conditions,
             now_ns=base.runtime.now_ns,
@@ -33,3 +34,11 @@ def assemble_webhooks(config: ControllerConfig, base: Foundation) -> Webhooks:
     webhooks = Webhooks(senders, timeouts_s)
     base.runtime.on_announcement(webhooks.note_line)
     return webhooks
+
+
+def _cursor(config: ControllerConfig, base: Foundation, name: str) -> CursorFile | JournalCursor:
+    """Return where a webhook keeps how far it has come."""
+    file = CursorFile(config.webhook_cursor(name))
+    if not is_url(config.journal):
+        return file
+    return JournalCursor(name, base.history.another_reader, base.journal.write, file)

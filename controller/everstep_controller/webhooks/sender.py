@@ -28,7 +28,7 @@ from everstep_controller.webhooks.cloud_events import (
     news_of,
 )
 from everstep_controller.webhooks.config import WebhookConfig
-from everstep_controller.webhooks.cursor_file import Cursor, CursorError, CursorFile
+from everstep_controller.webhooks.cursors import Cursor, CursorError, CursorFile, JournalCursor
 from everstep_controller.webhooks.egress import EgressError, target_of
 from everstep_controller.webhooks.http_post import Answer, Poster, PostError
 from everstep_controller.webhooks.queue import (
@@ -96,7 +96,7 @@ class SenderParts:
     config: WebhookConfig
     # Opens a reader of the journal, in the thread that uses it.
     open_reader: Callable[[], JournalReader]
-    cursor_file: CursorFile
+    cursor: CursorFile | JournalCursor
     cluster: str
     # The conditions of the controller, and its time.
     conditions: Collection[str]
@@ -221,7 +221,7 @@ class WebhookSender:
 
     def _kept_cursor(self, last: int) -> Cursor | None:
         """Return where it had come; None for one that is new. Raises CursorError."""
-        kept = self._parts.cursor_file.read()
+        kept = self._parts.cursor.read()
         if kept is not None and kept.cluster != self._parts.cluster:
             raise CursorError("its cursor is of another cluster")
         if kept is not None and kept.number > last:
@@ -370,12 +370,12 @@ class WebhookSender:
         if cursor == self._kept or not (at_once or now_ns - self._kept_ns >= _KEEP_NS):
             return
         try:
-            self._parts.cursor_file.write(cursor)
+            self._parts.cursor.write(cursor)
         except OSError as error:
             logger.warning(
                 "webhook %s: %s cannot be written: %s; after a restart some events come twice",
                 self._name,
-                self._parts.cursor_file.path,
+                self._parts.cursor,
                 error.strerror,
             )
         self._kept, self._kept_ns = cursor, now_ns

@@ -10,7 +10,7 @@ from everstep_controller.core.model.state import State
 from everstep_controller.journal.port import JournalReader
 from everstep_controller.runtime.controller_findings import ShellTrouble, open_controller_findings
 from everstep_controller.webhooks.config import WebhookConfig
-from everstep_controller.webhooks.cursor_file import CursorFile
+from everstep_controller.webhooks.cursors import CursorFile
 from everstep_controller.webhooks.http_post import Answer, Poster, tls_context
 from everstep_controller.webhooks.queue import Outcome
 from everstep_controller.webhooks.sender import SenderParts, WebhookSender, outcome_of
@@ -27,7 +27,7 @@ def sender(name: str) -> WebhookSender:
     parts = SenderParts(
         config=WebhookConfig(url_file=FILE, key_file=FILE, hosts=("h",)),
         open_reader=no_reader,
-        cursor_file=CursorFile(Path("/nowhere")),
+        cursor=CursorFile(Path("/nowhere")),
         cluster="c",
         conditions=(),
         now_ns=lambda: 1,
