@@ -1,8 +1,10 @@
 """Controllers of one cluster: their addresses as people write them, and what a standby says.
 
-One of them is active. A standby ends every stream of an agent, and every call that would change
-something, with the status UNAVAILABLE, a sentence, and the keys below in its trailing metadata. A
-controller that hands over, or has lost its lease, ends the streams of its agents likewise.
+One of them is active. A standby ends every stream of an agent, also one that ends before its Hello,
+and every call that would change something, with the status UNAVAILABLE, a sentence, and the keys
+below in its trailing metadata. A controller that hands over, or has lost its lease, ends the
+streams of its agents likewise. Answers of a standby to questions carry the keys as well: by them a
+client knows that it is none of the active one.
 """
 
 from collections.abc import Iterable, Sequence

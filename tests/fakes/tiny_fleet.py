@@ -44,7 +44,10 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
         request_iterator: AsyncIterator[fleet_pb2.AgentMessage],
         context: "grpc.aio.ServicerContext[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]",
     ) -> None:
-        first = await anext(request_iterator)
+        first = await anext(request_iterator, None)
+        if first is None:  # a node only looks which controller is active
+            await self.refuse(context)
+            return
         self.hellos.append(first.hello)
         if self.active is not None:
             await self.refuse(context)
