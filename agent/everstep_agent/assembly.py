@@ -138,7 +138,7 @@ def _base(config: AgentConfig, stamp: StampClock, rng: random.Random) -> AgentBa
         node=node,
         liveness=Liveness(config.node_name, uplink.say),
         refusals=user_refusals(),
-        renewer=Renewer(config.node_name, config.enrolment.address, config.tls, rng),
+        renewer=Renewer(config.node_name, config.enrolment.addresses, config.tls, rng),
     )
 
 

@@ -246,7 +246,7 @@ class Uplink:
         welcome, call = stream.welcome, stream.call
         at = "" if len(self._settings.controllers) == 1 else f" at {stream.address}"
         logger.info("connected to the controller%s, term %d", at, welcome.term)
-        self._choice.welcomed(stream.address)
+        self._choice.welcomed(stream.address, welcome.fleet_nodes)
         self.address = stream.address
         await self._search.close_kept()
         listener.on_welcome(welcome, self._begin(welcome))
@@ -290,7 +290,7 @@ class Uplink:
         """
         if len(self._settings.controllers) == 1:
             await asyncio.Event().wait()
-        watch = StallWatch(self._chance)
+        watch = StallWatch(self._chance, self._choice.crowd_s)
         while True:
             await tick(_LOOK_S)
             if not self._is_doubted(stream, watch):

@@ -3,10 +3,10 @@
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-Value = str | int | bool
+Value = str | int | bool | Sequence[str]
 # Table ("" is the top) and key.
 Key = tuple[str, str]
 _TABLE = re.compile(r"\s*\[\s*(?P<name>[A-Za-z0-9_.-]+)\s*\]\s*(#.*)?")
@@ -116,5 +116,5 @@ def _end(lines: list[str], header: int) -> int:
 
 
 def _toml(value: Value) -> str:
-    # JSON's strings, numbers and booleans are TOML's as well.
+    # JSON's strings, numbers and booleans are TOML's as well, and lists of them.
     return json.dumps(value, ensure_ascii=False)

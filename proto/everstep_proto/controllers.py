@@ -1,66 +1,33 @@
 """Controllers of one cluster: their addresses as people write them, and what a standby says.
 
-One of them is active. A standby ends every stream of an agent, and every call that would change
-something, with the status UNAVAILABLE, a sentence, and the keys below in its trailing metadata. A
-controller that hands over, or has lost its lease, ends the streams of its agents likewise.
+One of them is active. A standby ends every stream of an agent, also one that ends before its Hello,
+and every call that would change something, with the status UNAVAILABLE, a sentence, and the key
+below in its trailing metadata. A controller that hands over, or has lost its lease, ends the
+streams of its agents likewise. Answers of a standby to questions carry the key as well: by it a
+client knows that they are none of the active one.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from everstep_common.addresses import is_loopback
 from everstep_proto.local.address import address_problem, socket_path
 
 # The address of the active controller, host:port; "" where that is not known.
 ACTIVE_ADDRESS_KEY = "everstep-active"
-# Optional: after how many seconds, on average, to ask a standby again. It knows how many agents
-# there are, and an agent does not.
-RETRY_AFTER_KEY = "everstep-retry-after-s"
 # Of an answer that a standby gives from the journal: for how many seconds its state has not been
 # that of the journal.
 BEHIND_KEY = "everstep-behind-s"
 
-# A second of a standby's processor has to be enough for those who ask in it, each anew.
-_ASKS_PER_S = 1_000
-RETRY_AFTER_MAX_S = 30.0
 
+def named_active(trailing_metadata: "Iterable[tuple[str, str | bytes]] | None") -> str | None:
+    """Return the address that a standby names in a call's trailing metadata; "" for one unknown.
 
-@dataclass(frozen=True, slots=True)
-class StandbyAnswer:
-    """What a controller that is not active says of the active one."""
-
-    # "" where it does not know.
-    active: str
-    retry_after_s: float = 0.0
-
-
-def retry_after_s(agents: int) -> float:
-    """Return after how many seconds each of so many agents should ask a standby again."""
-    return min(RETRY_AFTER_MAX_S, max(1.0, agents / _ASKS_PER_S))
-
-
-def standby_answer(
-    trailing_metadata: "Iterable[tuple[str, str | bytes]] | None",
-) -> StandbyAnswer | None:
-    """Return what the trailing metadata of a call says of the active controller.
-
-    None where it says nothing: then the status has another cause.
+    None where it says nothing: then it is none, and the status of the call has another cause.
     """
-    told = {key: value for key, value in trailing_metadata or () if isinstance(value, str)}
-    if ACTIVE_ADDRESS_KEY not in told:
+    told = dict(trailing_metadata or ()).get(ACTIVE_ADDRESS_KEY)
+    if not isinstance(told, str):
         return None
-    active = told[ACTIVE_ADDRESS_KEY]
-    if address_problem("active", active):
-        active = ""
-    return StandbyAnswer(active, _seconds(told.get(RETRY_AFTER_KEY, "")))
-
-
-def _seconds(text: str) -> float:
-    try:
-        told = float(text)
-    except ValueError:
-        return 0.0
-    return min(told, RETRY_AFTER_MAX_S) if told > 0 else 0.0
+    return "" if address_problem("active", told) else told
 
 
 def split_addresses(written: str | Sequence[str]) -> tuple[str, ...]:

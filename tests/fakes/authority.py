@@ -22,11 +22,16 @@ class Authority:
         return Authority(self._folder, self._ca)
 
     def issue(
-        self, name: str, role: str, file: str = "", ends: datetime | None = None
+        self,
+        name: str,
+        role: str,
+        file: str = "",
+        ends: datetime | None = None,
+        host: str = "localhost",
     ) -> TlsSettings:
-        """Write a certificate and return the settings that use it."""
+        """Write a certificate for a host and return the settings that use it."""
         issued = self._ca.issue_cert(
-            "localhost", common_name=name, organization_unit_name=role, not_after=ends
+            host, common_name=name, organization_unit_name=role, not_after=ends
         )
         stem = self._folder / (file or name)
         certificate, key = stem.with_suffix(".pem"), stem.with_suffix(".key")

@@ -10,6 +10,7 @@ import grpc
 from everstep_proto.controllers import ACTIVE_ADDRESS_KEY
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import keepalive, permitted_pings
+from everstep_proto.tls import TlsSettings, server_credentials
 from fakes.waits import eventually
 
 
@@ -44,7 +45,10 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
         request_iterator: AsyncIterator[fleet_pb2.AgentMessage],
         context: "grpc.aio.ServicerContext[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]",
     ) -> None:
-        first = await anext(request_iterator)
+        first = await anext(request_iterator, None)
+        if first is None:  # a node only looks which controller is active
+            await self.refuse(context)
+            return
         self.hellos.append(first.hello)
         if self.active is not None:
             await self.refuse(context)
@@ -117,12 +121,18 @@ class TinyFleet(fleet_pb2_grpc.FleetServicer):
 
 
 @asynccontextmanager
-async def serving(fleet: TinyFleet, port: int = 0) -> AsyncIterator[TinyFleet]:
+async def serving(
+    fleet: TinyFleet, port: int = 0, tls: TlsSettings | None = None
+) -> AsyncIterator[TinyFleet]:
     """Serve on loopback; at the end the server is gone at once, as after SIGKILL."""
     options = (*keepalive(fleet.idle_s, fleet.timeout_s), *permitted_pings())
     server = grpc.aio.server(options=options)
     fleet_pb2_grpc.add_FleetServicer_to_server(fleet, server)
-    fleet.port = server.add_insecure_port(f"127.0.0.1:{port}")
+    listen = f"127.0.0.1:{port}"
+    if tls is None:
+        fleet.port = server.add_insecure_port(listen)
+    else:
+        fleet.port = server.add_secure_port(listen, server_credentials(tls))
     await server.start()
     try:
         yield fleet

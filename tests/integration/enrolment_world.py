@@ -102,12 +102,12 @@ class World:
             reply = await admin_pb2_grpc.AdminStub(channel).MakeToken(request)
         return reply.token
 
-    async def join(self, node: Node, token: str) -> list[str]:
+    async def join(self, node: Node, token: str, address: str = "") -> list[str]:
         """Join as the command does; return what it prints. Raises what it does."""
 
         def run() -> list[str]:
             config = load(AgentConfig, node.config)
-            wanted = join.Join(read_token(token), self.address, node.name, node.config)
+            wanted = join.Join(read_token(token), address or self.address, node.name, node.config)
             return list(join.run(wanted, config, node.config.read_text()))
 
         return await asyncio.to_thread(run)
@@ -118,9 +118,9 @@ class World:
         await self.join(node, await self.token(name))
         return node
 
-    async def renew(self, node: Node) -> int:
+    async def renew(self, node: Node, address: str = "") -> int:
         """Renew as the agent's short process does; return its exit code."""
-        words = [str(node.files.folder), node.name, self.address, ""]
+        words = [str(node.files.folder), node.name, address or self.address, ""]
         return await asyncio.to_thread(renew.main, words)
 
     async def revoke(self, **what: str) -> admin_pb2.RevokeCertificatesReply:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.local.client import LocalAccess
+from fakes.authority import Authority
 from fakes.controllers import start_controller
 from fakes.one_loop import run
 from fakes.ports import reserved_port
@@ -86,6 +88,37 @@ def test_every_record_is_acknowledged_once_when_a_controller_hands_over() -> Non
             before, after = _names(two)[:50], _names(two)[50:]
             assert before == [f"before {number}" for number in range(50)]
             assert after == [f"after {number}" for number in range(50)]
+
+    run(scenario())
+
+
+def test_each_controller_proves_to_be_the_one_that_was_dialled(tmp_path: Path) -> None:
+    signs = Authority(tmp_path)
+    agent = signs.issue("node-1", "agent")
+    by_address = signs.issue("two", "controller", host="127.0.0.1")
+    by_name = signs.issue("one", "controller", host="localhost")
+
+    def dialled(fleet: TinyFleet, host: str) -> LocalAccess:
+        return LocalAccess(address=f"{host}:{fleet.port}", tls=agent)
+
+    async def scenario() -> None:
+        async with (
+            serving(TinyFleet(), tls=by_name) as one,
+            serving(TinyFleet(), tls=by_address) as two,
+        ):
+            # The first one has a certificate for another name than the one in the configuration.
+            rig = Rig(dialled(one, "127.0.0.1"), dialled(two, "127.0.0.1"))
+            async with running(rig):
+                await two.until(lambda: rig.uplink.connected)
+                assert (rig.uplink.address, one.hellos) == (_address(two), [])
+            rig = Rig(dialled(one, "localhost"), dialled(two, "127.0.0.1"))
+            async with running(rig):
+                await one.until(lambda: rig.uplink.connected)
+                assert rig.uplink.address == f"localhost:{one.port}"
+                one.active = _address(two)
+                rig.record("moved")
+                await two.until(lambda: two.acknowledged)
+            assert one.acknowledged == []
 
     run(scenario())
 

@@ -20,13 +20,14 @@ _ROOT = Path(__file__).resolve().parents[2]
 _XID_79 = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus."
 
 
-def _configure(folder: Path, port: int) -> Path:
+def _configure(folder: Path, *ports: int) -> Path:
+    addresses = [f"127.0.0.1:{port}" for port in ports]
     (folder / "kmsg").touch()
     path = folder / "agent.toml"
     path.write_text(
         f"""
         node = "node-1"
-        controller = "127.0.0.1:{port}"
+        controller = {addresses if len(addresses) > 1 else repr(addresses[0])}
         secret_file = "{SECRET_FILE}"
         data_folder = "{folder}/data"
         kernel_log = "{folder}/kmsg"
@@ -88,6 +89,30 @@ def test_an_agent_tells_what_this_machine_is_and_ends_cleanly_on_sigterm(tmp_pat
             await fleet.until(lambda: any(m.HasField("samples") for m in fleet.messages))
             agent.send_signal(signal.SIGTERM)
             assert await asyncio.wait_for(agent.wait(), 30) == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_agent_of_two_controllers_goes_from_one_to_the_other_and_ends_while_none_is_active(
+    tmp_path: Path,
+) -> None:
+    async def scenario() -> None:
+        one, two = TinyFleet(term=1), TinyFleet(term=2, active="")
+        async with serving(two), serving(one):
+            config = _configure(tmp_path, two.port, one.port)
+            async with _agent(config) as agent:
+                await one.until(lambda: any(m.HasField("samples") for m in one.messages))
+                (asked,) = {hello.outbox for hello in two.hellos}
+                two.records, two.active = dict(one.records), None
+                one.active = f"127.0.0.1:{two.port}"
+                await two.until(lambda: any(m.HasField("samples") for m in two.messages))
+                assert two.hellos[-1].outbox == asked
+                assert two.hellos[-1].highest_term == 1
+                two.active = ""
+                ended = two.ended
+                await two.until(lambda: two.ended > ended)
+                agent.send_signal(signal.SIGTERM)
+                assert await asyncio.wait_for(agent.wait(), 30) == 0
 
     asyncio.run(scenario())
 

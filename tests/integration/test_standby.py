@@ -20,7 +20,7 @@ from everstep_controller.journal.codec import decode_event
 from everstep_controller.journal.lease import GONE_UNCONNECTED_NS, LOOK_S
 from everstep_controller.journal.postgres.journal import PostgresBackend
 from everstep_controller.replay import replay
-from everstep_proto.controllers import BEHIND_KEY, StandbyAnswer, standby_answer
+from everstep_proto.controllers import BEHIND_KEY, named_active
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc
 from fakes.agent_stream import agent_stream
 from fakes.controllers import ControllerProcess, start_controller
@@ -78,13 +78,13 @@ def pairs(call: object) -> list[tuple[str, str | bytes]]:
     return list(call.trailing_metadata() or ())
 
 
-def ask(port: int, name: str, request: object) -> tuple[object, StandbyAnswer | None, float]:
+def ask(port: int, name: str, request: object) -> tuple[object, str | None, float]:
     """Make an admin call; return the answer, what its metadata tells, and how old it is."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         call = getattr(admin_pb2_grpc.AdminStub(channel), name)
         answer, made = call.with_call(request, timeout=PATIENCE_S, metadata=shown())
         told = pairs(made)
-        return answer, standby_answer(told), float(dict(told).get(BEHIND_KEY, "-1"))
+        return answer, named_active(told), float(dict(told).get(BEHIND_KEY, "-1"))
 
 
 def refusal(port: int, name: str, request: object) -> grpc.RpcError:
@@ -154,13 +154,12 @@ def test_a_standby_answers_what_the_journal_says_and_sends_orders_to_the_active_
         assert [(one.active, one.answers) for one in lines] == [(True, False), (False, True)]
         assert lines[0].address == f"127.0.0.1:{active.port}"
         _, told, behind_s = ask(standby.port, "ListNodes", admin_pb2.ListNodesRequest())
-        assert told is not None
-        assert told.active == f"127.0.0.1:{active.port}"
+        assert told == f"127.0.0.1:{active.port}"
         assert 0 <= behind_s < PATIENCE_S * crowding()
         refused = refusal(standby.port, "Resume", admin_pb2.ResumeRequest())
         assert refused.code() is grpc.StatusCode.UNAVAILABLE
         assert f"the active one is 127.0.0.1:{active.port}" in str(refused.details())
-        assert standby_answer(pairs(refused)) is not None
+        assert named_active(pairs(refused)) is not None
         with pytest.raises((EOFError, grpc.aio.AioRpcError)):
             asyncio.run(send(standby.port, 1, 1))
         assert metric(active, "everstep_controller_active") == 1
@@ -207,7 +206,7 @@ def test_one_that_stood_still_wakes_ends_and_has_written_nothing(
         assert journaled(server, two.url) == (list(range(1, 21)), 2)
 
 
-async def handed_over(port: int, order: admin_pb2.HandOverRequest) -> StandbyAnswer | None:
+async def handed_over(port: int, order: admin_pb2.HandOverRequest) -> str | None:
     """Order it while an agent is connected; return what that agent is told of the successor."""
     async with agent_stream(port, "node-1") as agent:
         await agent.hello()
@@ -219,8 +218,8 @@ async def handed_over(port: int, order: admin_pb2.HandOverRequest) -> StandbyAns
         assert isinstance(reply, admin_pb2.HandOverReply)
         with pytest.raises((EOFError, grpc.aio.AioRpcError)):
             await agent.wait_for("shutdown")
-        told = standby_answer(await agent.call.trailing_metadata())
-        assert told == StandbyAnswer(reply.successor.address)
+        told = named_active(await agent.call.trailing_metadata())
+        assert told == reply.successor.address
         return told
 
 
@@ -234,7 +233,7 @@ def test_a_hand_over_ends_the_active_one_in_good_order(
         assert "no controller stands by" in str(alone.details())
         with two.start(1) as standby:
             told = asyncio.run(handed_over(active.port, order))
-            assert told == StandbyAnswer(f"127.0.0.1:{standby.port}")
+            assert told == f"127.0.0.1:{standby.port}"
             assert active.process.wait(60) == 0
             wait_until(lambda: is_active(standby.port))
             asyncio.run(send(standby.port, 11, 20))

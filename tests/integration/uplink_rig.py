@@ -27,6 +27,7 @@ from everstep_common.orders import (
 )
 from everstep_common.reports import OutputRead, RanksInspected
 from everstep_proto.generated import fleet_pb2
+from everstep_proto.local.client import LocalAccess
 from everstep_proto.record_codec import to_wire
 from fakes.local_secret import access_to
 from fakes.no_injections import NoInjections
@@ -97,7 +98,7 @@ class Rig:
 
     def __init__(
         self,
-        *ports: int,
+        *controllers: int | LocalAccess,
         silence_s: float = 30.0,
         backoff: Backoff | None = None,
         # A try that fails is told of as well: on a busy machine none may take too long.
@@ -105,7 +106,9 @@ class Rig:
     ) -> None:
         self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
         settings = UplinkSettings(
-            controllers=tuple(map(access_to, ports)),
+            controllers=tuple(
+                access_to(one) if isinstance(one, int) else one for one in controllers
+            ),
             connect_timeout_s=connect_timeout_s,
             silence_s=silence_s,
         )

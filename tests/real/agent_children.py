@@ -128,7 +128,7 @@ async def _renew(folder: Path) -> None:
     async with enrolment_port(held) as address:
         files = CertificateFiles(held)
         tls = TlsSettings(ca=files.authorities, certificate=files.own, key=files.own)
-        renewer = Renewer(NODE, address, tls, Random(1), _in_twenty_days)
+        renewer = Renewer(NODE, (address,), tls, Random(1), _in_twenty_days)
         await renewer.renew_if_due()
     assert (renewer.renewed, renewer.trouble) == (1, ""), renewer.trouble
 

@@ -22,12 +22,13 @@ import grpc
 
 from everstep_agent.config.agent_config import AgentConfig
 from everstep_agent.enrolment.certificate_files import CertificateFiles, FilesError
-from everstep_agent.enrolment.client import EnrolmentClient, EnrolmentError, RefusedError
+from everstep_agent.enrolment.client import EnrolmentClients, EnrolmentError, RefusedError
 from everstep_agent.persistence.agent_database import CLUSTER_NOTE
 from everstep_agent.persistence.data_folder import agent_database
 from everstep_common.addresses import is_loopback, split_address
 from everstep_common.config import EX_CONFIG, ConfigError, load
 from everstep_common.toml_edit import Key, TomlConflictError, Value, with_values
+from everstep_proto.controllers import split_addresses
 from everstep_proto.enrolment.certificate_requests import make_request
 from everstep_proto.enrolment.messages import (
     CLOCK_APART_MAX_S,
@@ -57,20 +58,17 @@ class Join:
     """What is to be joined: by which token, where, as which node, configured in which file."""
 
     token: TokenText
+    # The address of the controller; of several, with commas between them.
     controller: str
     node: str
     config: Path
 
-    def client(self) -> EnrolmentClient:
-        """Return the client of the controller's enrolment port. Raises JoinError."""
-        host, port = split_address(self.controller)
-        if not host or (port and not port.isdigit()):
-            raise JoinError(
-                f"{self.controller!r} is no address: expected a host, or host:port of its "
-                "enrolment.listen"
-            )
-        shown = f"[{host}]" if ":" in host else host
-        return EnrolmentClient(f"{shown}:{port or DEFAULT_PORT}")
+    def client(self) -> EnrolmentClients:
+        """Return the client of the controllers' enrolment ports. Raises JoinError."""
+        ports = [_enrolment_port(one) for one in split_addresses(self.controller)]
+        if len(set(ports)) < len(ports):
+            raise JoinError(f"{self.controller!r} has an address twice")
+        return EnrolmentClients(ports)
 
 
 def main(words: Sequence[str]) -> int:
@@ -134,22 +132,43 @@ def run(join: Join, config: AgentConfig, text: str) -> Iterator[str]:
         replace_file(join.config, made.encode(), mode)
     named = ", ".join(f"{table}.{key}" if table else key for table, key in wanted)
     yield f"configuration: {join.config} has {named} now"
-    address = str(wanted["", "controller"])
-    _check_connection(address, files)
-    yield f"the controller at {address} takes this certificate"
+    yield from _check_connections(_controllers(client, signed), files)
     yield "start the agent, and 'everstep nodes' shows this node:"
     yield "  systemctl enable everstep-agent && systemctl restart everstep-agent"
+
+
+def _enrolment_port(address: str) -> str:
+    host, port = split_address(address)
+    if not host or (port and not port.isdigit()):
+        raise JoinError(
+            f"{address!r} is no address: expected a host, or host:port of its enrolment.listen"
+        )
+    return f"{_shown(host)}:{port or DEFAULT_PORT}"
+
+
+def _shown(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 # --- the configuration ---------------------------------------------------------------------------
 
 
-def _certificate_keys(files: CertificateFiles, client: EnrolmentClient) -> dict[Key, Value]:
+def _controllers(client: EnrolmentClients, signed: CertificateReply) -> list[str]:
+    """Return the addresses at which controllers take agents: the same port at each."""
+    hosts = dict.fromkeys(split_address(address)[0] for address in client.addresses)
+    return [f"{_shown(host)}:{signed.port}" for host in hosts]
+
+
+def _one_or_list(addresses: Sequence[str]) -> Value:
+    return addresses[0] if len(addresses) == 1 else list(addresses)
+
+
+def _certificate_keys(files: CertificateFiles, client: EnrolmentClients) -> dict[Key, Value]:
     return {
         ("tls", "ca"): str(files.authorities),
         ("tls", "certificate"): str(files.own),
         ("tls", "key"): str(files.own),
-        ("enrolment", "address"): client.address,
+        ("enrolment", "address"): _one_or_list(client.addresses),
     }
 
 
@@ -158,12 +177,10 @@ def _all_keys(
     config: AgentConfig,
     text: str,
     files: CertificateFiles,
-    client: EnrolmentClient,
+    client: EnrolmentClients,
     signed: CertificateReply,
 ) -> dict[Key, Value]:
-    host = split_address(client.address)[0]
-    shown = f"[{host}]" if ":" in host else host
-    wanted: dict[Key, Value] = {("", "controller"): f"{shown}:{signed.port}"}
+    wanted: dict[Key, Value] = {("", "controller"): _one_or_list(_controllers(client, signed))}
     wanted |= _certificate_keys(files, client)
     wanted["enrolment", "cluster"] = signed.cluster_id
     if join.node != socket.gethostname() or config.node:
@@ -178,7 +195,7 @@ def _own_addresses(told: dict[str, Any], own: str) -> dict[Key, Value]:
     """Return the keys that say where other nodes reach this one, but those that somebody chose."""
     if not own or is_loopback(own):
         return {}
-    shown = f"[{own}]" if ":" in own else own
+    shown = _shown(own)
     found: dict[Key, Value] = {("", "host"): own}
     found |= {("", key): f"{shown}:{port}" for key, port in _PORTS.items()}
     found["jobs", "bulk_host"] = own
@@ -260,18 +277,30 @@ def _enrolled(join: Join, files: CertificateFiles, known: Validity) -> str:
     )
 
 
-def _check_connection(address: str, files: CertificateFiles) -> None:
-    """See that the controller takes the certificate. Raises JoinError."""
+def _check_connections(addresses: Sequence[str], files: CertificateFiles) -> Iterator[str]:
+    """See which controllers take the certificate. Raises JoinError where none does."""
+    taken = [one for one in addresses if _takes(one, files, _CHECK_S / len(addresses))]
+    if not taken:
+        raise JoinError(
+            "the certificate and the configuration are written, but the controller at "
+            f"{' or '.join(addresses)} is not reached with them within {_CHECK_S:.0f} s: is this "
+            "port open from here? The agent goes on trying when it is started"
+        )
+    for address in addresses:
+        if address in taken:
+            yield f"the controller at {address} takes this certificate"
+        else:
+            yield f"the controller at {address} is not reached now: is this port open from here?"
+
+
+def _takes(address: str, files: CertificateFiles, within_s: float) -> bool:
     tls = TlsSettings(ca=files.authorities, certificate=files.own, key=files.own)
     with grpc.secure_channel(address, channel_credentials(tls), channel_options(tls)) as channel:
         try:
-            grpc.channel_ready_future(channel).result(timeout=_CHECK_S)
-        except grpc.FutureTimeoutError as error:
-            raise JoinError(
-                f"the certificate and the configuration are written, but the controller at "
-                f"{address} is not reached with them within {_CHECK_S:.0f} s: is this port open "
-                "from here? The agent goes on trying when it is started"
-            ) from error
+            grpc.channel_ready_future(channel).result(timeout=within_s)
+        except grpc.FutureTimeoutError:
+            return False
+    return True
 
 
 def _token(text: str) -> str:
@@ -294,7 +323,9 @@ def _parser() -> argparse.ArgumentParser:
         help="the token; - reads it from standard input, @FILE from a file",
     )
     parser.add_argument(
-        "controller", metavar="CONTROLLER", help=f"host, or host:port; {DEFAULT_PORT} by default"
+        "controller",
+        metavar="CONTROLLER[,CONTROLLER]",
+        help=f"host, or host:port; {DEFAULT_PORT} by default",
     )
     parser.add_argument(
         "--node", metavar="NAME", help="name of this node; the host name by default"

@@ -80,7 +80,7 @@ def _ask(config: AgentConfig) -> str:
     command = [
         *(sys.executable, "-m", "everstep_agent.enrolment.enrol_pod"),
         *(str(CertificateFiles.below(config.state_folder).folder), config.node_name),
-        *(settings.address, config.tls.server_name),
+        *(",".join(settings.addresses), config.tls.server_name),
         *(str(settings.authority), str(settings.kubernetes_token)),
     ]
     try:

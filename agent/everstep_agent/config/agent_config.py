@@ -323,13 +323,16 @@ class AgentConfig:
         return self.enrolment.by_pod and not self.tls.enabled
 
     def _enrolment_problems(self) -> list[str]:
-        address, found = self.enrolment.address, list[str]()
-        if address and not _is_address(address):
-            found.append(f"enrolment.address: expected host:port, got {address!r}")
+        addresses = self.enrolment.addresses
+        found = [
+            f"enrolment.address: expected host:port, got {address!r}"
+            for address in addresses
+            if not _is_address(address)
+        ]
         has_files = any((self.tls.ca, self.tls.certificate, self.tls.key))
         if not self.tls.enabled:
             found += self.enrolment.pod_problems(has_files=has_files)
-        if address and not self.tls.enabled and not self._is_to_enrol:
+        if addresses and not self.tls.enabled and not self._is_to_enrol:
             found.append(
                 "enrolment.address: there is no certificate in [tls] to renew; run 'everstep-agent "
                 "join TOKEN CONTROLLER', which writes both"

@@ -13,8 +13,11 @@ from typing import Protocol
 # as well, so the question stays open while another one is asked.
 PATIENCE_S = 2.0
 # Over so long agents spread their first question to another controller: a lease is not taken over
-# sooner, and a handshake takes a millisecond or two of a processor.
+# sooner. Those of a large fleet take longer: a handshake takes a millisecond or two of a processor,
+# which the standby needs for looking at the lease.
 _SPREAD_S = 2.0
+_HANDSHAKES_PER_S = 1_000
+_CROWD_MOST_S = 30.0
 # The same where the active controller is known: as soon after a handover as its processor allows.
 _NAMED_SPREAD_S = 0.5
 # Two that name each other as the active one are not asked more often than this.
@@ -54,9 +57,8 @@ class Failure:
     """Why there is no stream."""
 
     answer: Answer
-    # What a standby says: the address of the active one, and when to ask again.
+    # The address of the active one, as a standby names it.
     active: str = ""
-    retry_after_s: float = 0.0
 
 
 class Delays(Protocol):
@@ -120,6 +122,8 @@ class ControllerChoice:
     chance: Uniform
     # The one that serves this agent.
     serving: str = ""
+    # Over how many seconds the agents of this fleet spread what all of them do at once.
+    crowd_s: float = 0.0
     _known: list[_Controller] = field(init=False)
     # Before this time no controller is asked that has not answered in this search.
     _gate_s: float = float("-inf")
@@ -137,7 +141,7 @@ class ControllerChoice:
             at_s = self._due_s(one)
             if at_s <= now_s:
                 one.asked_s, self._last = now_s, one.address
-                self._gate_s = now_s + PATIENCE_S + self.chance.uniform(0, _SPREAD_S)
+                self._gate_s = now_s + PATIENCE_S + self._spread_s()
                 return Step(one.address)
             soonest_s = at_s if soonest_s is None else min(soonest_s, at_s)
         return Step(at_s=soonest_s)
@@ -149,7 +153,7 @@ class ControllerChoice:
         one.answer, one.answered_s = failure.answer, now_s
         one.ready_s = now_s + self._wait_s(one, failure)
         if all(other.asked_s is None for other in self._known):
-            self._gate_s = now_s + self.chance.uniform(0, _SPREAD_S)
+            self._gate_s = now_s + self._spread_s()
         self._prefer(failure.active, now_s)
         self._release_outdated(now_s)
 
@@ -161,9 +165,10 @@ class ControllerChoice:
         """Return whether a controller of a lower term is better than none: no other serves."""
         return all(one.answer for one in self._known if one.address != address)
 
-    def welcomed(self, address: str) -> None:
-        """A controller serves this agent."""
+    def welcomed(self, address: str, fleet_nodes: int = 0) -> None:
+        """A controller of a fleet of some size serves this agent."""
         self.serving = address
+        self.crowd_s = min(_CROWD_MOST_S, fleet_nodes / _HANDSHAKES_PER_S)
         self._put(address, first=True)
         self._begin()
         for one in self._known:
@@ -177,7 +182,7 @@ class ControllerChoice:
         for other in self._known if good else ():
             other.delays.reset()
         one.ready_s = now_s + self._wait_s(one, failure)
-        self._gate_s = now_s + self.chance.uniform(0, _SPREAD_S)
+        self._gate_s = now_s + self._spread_s()
         if failure.answer is Answer.SILENT and len(self._known) > 1:
             # Most likely it says nothing for some time: after the others.
             self._put(one.address, first=False)
@@ -197,6 +202,9 @@ class ControllerChoice:
                 one.ready_s = float("-inf")
             one.asked_s = one.answer = None
 
+    def _spread_s(self) -> float:
+        return self.chance.uniform(0, max(_SPREAD_S, self.crowd_s))
+
     def _due_s(self, one: _Controller) -> float:
         if one.answer is not None or one.address == self._last:
             return one.ready_s
@@ -208,8 +216,7 @@ class ControllerChoice:
                 one.standbys += 1
                 most_s = _STANDBY_SERVED_MOST_S if self.serving else _STANDBY_MOST_S
                 grown_s = min(most_s, _STANDBY_FIRST_S * 2.0 ** min(one.standbys - 1, 10))
-                wait_s = max(failure.retry_after_s, grown_s)
-                return wait_s * self.chance.uniform(*_DRAWN)
+                return max(self.crowd_s, grown_s) * self.chance.uniform(*_DRAWN)
             case Answer.OUTDATED:
                 # Without a stream until every other one has failed, see _release_outdated.
                 return _STANDBY_SERVED_MOST_S if self.serving else float("inf")
@@ -234,8 +241,7 @@ class ControllerChoice:
     def _release_outdated(self, now_s: float) -> None:
         for one in self._known:
             if one.answer is Answer.OUTDATED and self.takes_outdated(one.address):
-                drawn_s = self.chance.uniform(0, _SPREAD_S)
-                one.ready_s = min(one.ready_s, now_s + drawn_s)
+                one.ready_s = min(one.ready_s, now_s + self._spread_s())
 
     def _of(self, address: str) -> _Controller:
         return next(one for one in self._known if one.address == address)
@@ -251,6 +257,8 @@ class StallWatch:
     """Whether the controller that serves this agent has to be doubted: it acknowledges nothing."""
 
     chance: Uniform
+    # See ControllerChoice.
+    crowd_s: float = 0.0
     _waiting: int = 0
     _since_s: float = 0.0
     _patience_s: float = 0.0
@@ -259,6 +267,7 @@ class StallWatch:
         """Return whether it is; ``waiting``: the oldest record that waits for a word, or 0."""
         if waiting != self._waiting:
             self._waiting, self._since_s = waiting, now_s
-            self._patience_s = PATIENCE_S + self.chance.uniform(0, _STALL_SPREAD_S)
+            spread_s = max(_STALL_SPREAD_S, self.crowd_s)
+            self._patience_s = PATIENCE_S + self.chance.uniform(0, spread_s)
         stands = waiting > 0 and now_s - self._since_s >= self._patience_s
         return stands or quiet_s >= _QUIET_S

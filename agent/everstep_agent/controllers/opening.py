@@ -10,7 +10,7 @@ from everstep_agent.cluster import ClusterMembership, OtherClusterError
 from everstep_agent.controllers.choice import Answer, Failure
 from everstep_common.quantities import NUMBER_MAX
 from everstep_proto.call_failures import in_words
-from everstep_proto.controllers import StandbyAnswer, standby_answer
+from everstep_proto.controllers import named_active
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import SHORTEST_IDLE_S, keepalive
 from everstep_proto.local.client import LocalAccess, Metadata, NoControllerError
@@ -168,18 +168,18 @@ async def stream_error(call: Call, error: BaseException) -> StreamError:
     code = await call.code() if call.done() else None
     if isinstance(error, OtherClusterError) or code is grpc.StatusCode.FAILED_PRECONDITION:
         return StreamError(await _reason(call, error), Failure(Answer.REFUSED))
-    if code is grpc.StatusCode.UNAVAILABLE and (said := await _standby_answer(call)) is not None:
+    if code is grpc.StatusCode.UNAVAILABLE and (active := await _named_active(call)) is not None:
         sentence = await call.details() or "it is a standby"
-        return StreamError(sentence, Failure(Answer.STANDBY, said.active, said.retry_after_s))
+        return StreamError(sentence, Failure(Answer.STANDBY, active))
     sentence = await _reason(call, error)
     # The transport's own pings: no answer came in time.
     silent = sentence.startswith("it does not answer")
     return StreamError(sentence, Failure(Answer.SILENT if silent else Answer.GONE))
 
 
-async def _standby_answer(call: Call) -> StandbyAnswer | None:
+async def _named_active(call: Call) -> str | None:
     metadata = await call.trailing_metadata()
-    return standby_answer(tuple(metadata) if metadata else ())
+    return named_active(tuple(metadata) if metadata else ())
 
 
 async def _reason(call: Call, error: BaseException) -> str:

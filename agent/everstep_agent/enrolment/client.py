@@ -1,4 +1,4 @@
-"""Enrolment client: asks the controller for certificates over HTTPS; blocking, for short processes.
+"""Enrolment client: asks controllers for certificates over HTTPS; blocking, for short processes.
 
 Whom to trust is said by the token: the authority comes over a connection that trusts nobody, and
 counts only where its hash is the token's. Nothing of a token is sent before that.
@@ -8,11 +8,17 @@ import http.client
 import json
 import socket
 import ssl
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from everstep_common.addresses import split_address
 from everstep_common.codec import CodecError, from_json, json_text
-from everstep_proto.enrolment.messages import AUTHORITY_PATH, AuthorityReply, Refusal
+from everstep_proto.enrolment.messages import (
+    AUTHORITY_PATH,
+    NOT_ACTIVE,
+    AuthorityReply,
+    Refusal,
+)
 from everstep_proto.enrolment.token_text import authority_hash
 from everstep_proto.enrolment.validity import NoCertificateError, all_certificates
 
@@ -32,8 +38,9 @@ class RefusedError(EnrolmentError):
 class EnrolmentClient:
     """Client of one controller's enrolment port."""
 
-    def __init__(self, address: str, server_name: str = "") -> None:
+    def __init__(self, address: str, server_name: str = "", timeout_s: float = _TIMEOUT_S) -> None:
         self.address = address
+        self._timeout_s = timeout_s
         host, port = split_address(address)
         self._host, self._port, self._name = host, int(port), server_name or host
         # An address of this machine, by which the controller is reached.
@@ -76,7 +83,8 @@ class EnrolmentClient:
             told = json.loads(answer)
             if status == http.client.OK:
                 return from_json(kind, told)
-            raise RefusedError(from_json(Refusal, told).problem)
+            problem = from_json(Refusal, told).problem
+            raise (EnrolmentError if status == NOT_ACTIVE else RefusedError)(problem)
         except (CodecError, ValueError) as error:
             raise EnrolmentError(
                 f"what answers at {self.address} is no controller's enrolment port "
@@ -86,7 +94,9 @@ class EnrolmentClient:
     def _exchange(
         self, context: ssl.SSLContext, method: str, path: str, body: str
     ) -> tuple[int, bytes]:
-        connection = _Connection(self._host, self._port, self._name, context)
+        connection = _Connection(
+            self._host, self._port, self._name, context, timeout_s=self._timeout_s
+        )
         try:
             connection.request(method, path, body.encode() or None, {"Host": self._name})
             self.own_address = connection.own_address
@@ -136,6 +146,45 @@ class EnrolmentClient:
         )
 
 
+class EnrolmentClients:
+    """Clients of the enrolment ports of a cluster's controllers: one of them gives certificates.
+
+    The next one is asked where one does not answer, or is a standby; what one refuses is refused.
+    """
+
+    def __init__(self, addresses: Sequence[str], server_name: str = "") -> None:
+        # All together they take no longer than one.
+        timeout_s = _TIMEOUT_S / len(addresses)
+        self._clients = [EnrolmentClient(one, server_name, timeout_s) for one in addresses]
+        self.addresses = tuple(addresses)
+
+    @property
+    def own_address(self) -> str:
+        """Return an address of this machine, by which a controller is reached."""
+        return next((one.own_address for one in self._clients if one.own_address), "")
+
+    def pinned_authority(self, pin: str) -> tuple[AuthorityReply, str]:
+        """See EnrolmentClient."""
+        return self._first(lambda one: one.pinned_authority(pin))
+
+    def ask(self, authorities: str, path: str, request: object, kind: type[T]) -> T:
+        """See EnrolmentClient."""
+        return self._first(lambda one: one.ask(authorities, path, request, kind))
+
+    def _first(self, ask: Callable[[EnrolmentClient], T]) -> T:
+        failures = list[EnrolmentError]()
+        for one in self._clients:
+            try:
+                return ask(one)
+            except RefusedError:
+                raise
+            except EnrolmentError as error:
+                failures.append(error)
+        if len(failures) == 1:
+            raise failures[0]
+        raise EnrolmentError("; ".join(map(str, failures))) from failures[0]
+
+
 def _short(pin: str) -> str:
     return f"{pin[:6]}…{pin[-6:]}"
 
@@ -143,14 +192,16 @@ def _short(pin: str) -> str:
 class _Connection(http.client.HTTPSConnection):
     """Connection to an address whose certificate is for a name that may be another one."""
 
-    def __init__(self, host: str, port: int, name: str, context: ssl.SSLContext) -> None:
-        super().__init__(host, port, timeout=_TIMEOUT_S, context=context)
-        self._tls, self._name = context, name
+    def __init__(
+        self, host: str, port: int, name: str, context: ssl.SSLContext, *, timeout_s: float
+    ) -> None:
+        super().__init__(host, port, timeout=timeout_s, context=context)
+        self._tls, self._name, self._timeout_s = context, name, timeout_s
         self.own_address = ""
 
     def connect(self) -> None:
         """Connect, and shake hands under the name."""
-        plain = socket.create_connection((self.host, self.port), _TIMEOUT_S)
+        plain = socket.create_connection((self.host, self.port), self._timeout_s)
         self.own_address = str(plain.getsockname()[0])
         try:
             self.sock = self._tls.wrap_socket(plain, server_hostname=self._name)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from everstep_agent.enrolment.certificate_files import CertificateFiles, FilesError
-from everstep_agent.enrolment.client import EnrolmentClient, EnrolmentError
+from everstep_agent.enrolment.client import EnrolmentClients, EnrolmentError
+from everstep_proto.controllers import split_addresses
 from everstep_proto.enrolment.certificate_requests import make_request
 from everstep_proto.enrolment.messages import POD_PATH, CertificateReply, PodEnrolRequest
 
@@ -55,7 +56,7 @@ def enrol_once(given: argparse.Namespace) -> None:
         request=make_request(key, given.node).decode(),
         clock_s=time.time(),
     )
-    client = EnrolmentClient(given.address, given.server_name)
+    client = EnrolmentClients(split_addresses(given.address), given.server_name)
     reply = client.ask(authority, POD_PATH, request, CertificateReply)
     files.install(key, reply, given.node)
 

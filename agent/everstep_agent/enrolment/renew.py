@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from everstep_agent.enrolment.certificate_files import CertificateFiles, FilesError
-from everstep_agent.enrolment.client import EnrolmentClient, EnrolmentError
+from everstep_agent.enrolment.client import EnrolmentClients, EnrolmentError
+from everstep_proto.controllers import split_addresses
 from everstep_proto.enrolment.certificate_requests import RequestError, new_key
 from everstep_proto.enrolment.messages import RENEW_PATH, CertificateReply
 
@@ -27,7 +28,7 @@ def main(words: Sequence[str] | None = None) -> int:
     try:
         key = new_key()
         request = files.renewal(key, given.node, time.time())
-        client = EnrolmentClient(given.address, given.server_name)
+        client = EnrolmentClients(split_addresses(given.address), given.server_name)
         trusted = files.authorities.read_text()
         files.install(key, client.ask(trusted, RENEW_PATH, request, CertificateReply), given.node)
     except (EnrolmentError, FilesError, RequestError, OSError, ValueError) as error:

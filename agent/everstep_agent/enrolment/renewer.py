@@ -4,7 +4,7 @@ import asyncio
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 
@@ -25,14 +25,14 @@ class Renewer:
     def __init__(
         self,
         node: str,
-        address: str,
+        addresses: Sequence[str],
         tls: TlsSettings,
         rng: Random,
         wall_s: Callable[[], float] = time.time,
     ) -> None:
-        """``address`` is where it is renewed; "": the files are somebody's to renew."""
-        self._node, self._address, self._tls, self._wall_s = node, address, tls, wall_s
-        self.is_own = bool(address)
+        """``addresses`` are where it is renewed; none: the files are somebody's to renew."""
+        self._node, self._addresses, self._tls, self._wall_s = node, addresses, tls, wall_s
+        self.is_own = bool(addresses)
         self._renewal = Renewal(rng.random())
         # Why the last attempt failed; "" where there was none, or it succeeded.
         self.trouble = ""
@@ -51,7 +51,7 @@ class Renewer:
     async def renew_if_due(self) -> float:
         """Renew where it is due; return after how many seconds to look again."""
         known = self.known = self._known()
-        if known is None or not self._address:
+        if known is None or not self._addresses:
             return _LOOK_S
         left_s = self._renewal.due_s(known) - self._wall_s()
         if left_s > 0:
@@ -90,7 +90,7 @@ class Renewer:
         child = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "everstep_agent.enrolment.renew", str(path.parent)),
-            *(self._node, self._address, self._tls.server_name),
+            *(self._node, ",".join(self._addresses), self._tls.server_name),
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.PIPE,

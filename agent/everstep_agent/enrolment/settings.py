@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from everstep_common.setting import setting
+from everstep_proto.controllers import split_addresses
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnrolmentSettings:
     """Keys of the table [enrolment]; `everstep-agent join` writes them."""
 
-    address: str = setting(
+    address: str | tuple[str, ...] = setting(
         "",
         unit="host:port",
         help="Where this agent renews its certificate when a third of its life is over: the "
-        "controller's enrolment.listen. Empty: the files of [tls] are yours to renew.",
+        "controller's enrolment.listen; of several controllers a list. Empty: the files of [tls] "
+        "are yours to renew.",
     )
     cluster: str = setting(
         "",
@@ -35,6 +37,11 @@ class EnrolmentSettings:
     )
 
     @property
+    def addresses(self) -> tuple[str, ...]:
+        """Return where certificates are renewed, one after the other until one gives them."""
+        return split_addresses(self.address) if self.address else ()
+
+    @property
     def by_pod(self) -> bool:
         """Return whether the agent enrols by itself, as a pod."""
         return self.kubernetes_token is not None
@@ -45,7 +52,7 @@ class EnrolmentSettings:
             if self.authority is not None:
                 yield "enrolment.authority: is of use only with enrolment.kubernetes_token"
             return
-        if not self.address:
+        if not self.addresses:
             yield (
                 "enrolment.address: missing; with kubernetes_token it is the controller's "
                 "enrolment.listen, such as everstep-controller.everstep.svc:7438"

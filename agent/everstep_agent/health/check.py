@@ -68,6 +68,7 @@ class _Options:
     fail_on: str
     strict: bool
     own: bool
+    controllers: bool
 
 
 def main(words: Sequence[str]) -> int:
@@ -80,6 +81,7 @@ def main(words: Sequence[str]) -> int:
         fail_on=given.fail_on,
         strict=given.strict,
         own=given.own_probes,
+        controllers=given.controllers,
     )
     backstop = threading.Timer(options.deadline_s, _give_up, (options,))
     backstop.daemon = True
@@ -88,7 +90,7 @@ def main(words: Sequence[str]) -> int:
     logging.disable(logging.CRITICAL)
     try:
         config, notes = _config(given.config)
-        report = asyncio.run(_report(config, options, notes))
+        report = asyncio.run(_with_controllers(config, options, notes))
     except ConfigError as error:
         # On both outputs: a program reads standard output, an operator the log of its caller.
         _usage("; ".join(error.problems))
@@ -96,6 +98,20 @@ def main(words: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - a check that fails tells nothing of the node
         report = unknown(socket.gethostname(), f"{type(error).__name__}: {error}")
     return _end(report, options)
+
+
+async def _with_controllers(
+    config: AgentConfig, options: _Options, notes: tuple[str, ...]
+) -> HealthReport:
+    """Return the report, with what the controllers say where they are to be asked."""
+    if not options.controllers:
+        return await _report(config, options, notes)
+    # Imported only here: a check in a prolog imports no gRPC.
+    from everstep_agent.health.controllers import controller_notes
+
+    asking = asyncio.create_task(controller_notes(config, options.deadline_s / 3))
+    report = await _report(config, options, notes)
+    return replace(report, notes=(*report.notes, *await asking))
 
 
 async def _report(config: AgentConfig, options: _Options, notes: tuple[str, ...]) -> HealthReport:
@@ -222,6 +238,12 @@ def _parser() -> argparse.ArgumentParser:
         "--strict",
         action="store_true",
         help="with --fail-on critical: fail as well where something could not be read",
+    )
+    parser.add_argument(
+        "--controllers",
+        action="store_true",
+        help="ask each controller of the configuration, too, and say which one is active; the exit "
+        "code does not depend on it. Not for prologs: a thousand of them are a crowd",
     )
     parser.add_argument(
         "--own-probes",

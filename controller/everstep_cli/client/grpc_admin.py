@@ -11,11 +11,10 @@ from google.protobuf.message import Message
 
 from everstep_cli.client.admin import Admin, AdminError, Reply, Request, UnreachableError
 from everstep_cli.client.connection import Connection
-from everstep_cli.client.grpc_errors import no_controller, sentence, standby_told, status
+from everstep_cli.client.grpc_errors import active_told, no_controller, sentence, status
 from everstep_cli.client.several_admin import SeveralAdmin
 from everstep_common.config import ConfigError
 from everstep_common.printable import printable
-from everstep_proto.controllers import StandbyAnswer
 from everstep_proto.generated import admin_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 from everstep_proto.keepalive import SHORTEST_IDLE_S, keepalive
@@ -65,8 +64,8 @@ class GrpcAdmin:
         self._timeout_s = connection.timeout_s
         self.address = connection.address
 
-    def standby(self, within_s: float) -> StandbyAnswer | None:
-        """Return what a controller says that is a standby; None of the active one.
+    def standby(self, within_s: float) -> str | None:
+        """Return the active one's address, as a standby names it; None of the active one itself.
 
         Raises AdminError where it does not answer within some seconds.
         """
@@ -76,7 +75,7 @@ class GrpcAdmin:
             request = admin_pb2.GetControllerRequest()
             _, call = self._stub.GetController.with_call(request, timeout=within_s, metadata=shown)
         except grpc.RpcError as error:
-            if (said := standby_told(error)) is not None:
+            if (said := active_told(error)) is not None:
                 return said
             if status(error)[0] in (
                 grpc.StatusCode.UNAVAILABLE,
@@ -85,7 +84,7 @@ class GrpcAdmin:
             ):
                 raise self._sentence(error, "") from error
             return None
-        return standby_told(call)
+        return active_told(call)
 
     def _connect(self, within_s: float) -> None:
         """Wait for a connection, or for its failure: a call then says why. Raises AdminError."""

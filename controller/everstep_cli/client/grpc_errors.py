@@ -16,7 +16,7 @@ from everstep_cli.client.admin import (
 from everstep_cli.client.connection import Connection
 from everstep_common.printable import printable
 from everstep_proto.call_failures import in_words
-from everstep_proto.controllers import StandbyAnswer, standby_answer
+from everstep_proto.controllers import named_active
 from everstep_proto.web_server import is_web_server
 
 # What gRPC says when a server took a connection and did not begin the handshake in time.
@@ -64,17 +64,17 @@ def sentence(
     return AdminError(f"{in_words(code.name, details)}; try 'everstep version'")
 
 
-def standby_told(call: object) -> StandbyAnswer | None:
-    """Return what the other end of a call has said if it is a standby; None where it is none."""
+def active_told(call: object) -> str | None:
+    """Return the active one's address as a standby names it; None where none was asked."""
     trailing = getattr(call, "trailing_metadata", None)  # the stubs do not know it of an error
-    return None if trailing is None else standby_answer(trailing())
+    return None if trailing is None else named_active(trailing())
 
 
 def _unavailable(connection: Connection, error: grpc.RpcError) -> AdminError:
     code, details = status(error)
-    standby = standby_told(error)
-    if standby is not None:
-        return _standby(connection, details, standby.active)
+    active = active_told(error)
+    if active is not None:
+        return _standby(connection, details, active)
     late = code is grpc.StatusCode.DEADLINE_EXCEEDED
     why = in_words(code.name, details)
     return UnreachableError(unreachable(connection, code, details), why, is_late=late)

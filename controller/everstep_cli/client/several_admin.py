@@ -16,7 +16,6 @@ from everstep_cli.client.admin import (
     StandbyError,
     UnreachableError,
 )
-from everstep_proto.controllers import StandbyAnswer
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
 
 R = TypeVar("R")
@@ -35,8 +34,11 @@ class Member(Admin, Protocol):
 
     address: str
 
-    def standby(self, within_s: float) -> StandbyAnswer | None:
-        """Return what it says if it is a standby; None of the active one. Raises AdminError."""
+    def standby(self, within_s: float) -> str | None:
+        """Return the active one's address, as a standby names it; None of the active one itself.
+
+        Raises AdminError.
+        """
         ...
 
 
@@ -134,16 +136,16 @@ class SeveralAdmin:
         while waiting:
             member = waiting.pop(0)
             try:
-                said = member.standby(_PATIENCE_S)
+                active = member.standby(_PATIENCE_S)
             except AdminError as error:
                 failures[member.address] = error
                 if isinstance(error, UnreachableError) and error.is_late:
                     late = late or member
                 continue
-            if said is None:
+            if active is None:
                 return _Found(member, True, self.now_s())
             standby = standby or member
-            waiting = _named_first(waiting, said.active)
+            waiting = _named_first(waiting, active)
         # Better one that is only slow, with all the time that the user gives it, than none.
         if (other := standby or late) is not None:
             return _Found(other, False, self.now_s())

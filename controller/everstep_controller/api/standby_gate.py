@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import grpc
 
-from everstep_proto.controllers import (
-    ACTIVE_ADDRESS_KEY,
-    BEHIND_KEY,
-    RETRY_AFTER_KEY,
-    retry_after_s,
-)
+from everstep_proto.controllers import ACTIVE_ADDRESS_KEY, BEHIND_KEY
 from everstep_proto.generated import admin_pb2
 from everstep_proto.local.client import PROBE
 
@@ -61,7 +56,6 @@ class StandbyView:
     active: str
     writer: str
     behind_s: float
-    agents: int
 
 
 class StandbyGate(grpc.aio.ServerInterceptor):
@@ -92,10 +86,7 @@ class StandbyGate(grpc.aio.ServerInterceptor):
             where = f"the active one is {view.writer}, which has not told its address"
         else:
             where = "nobody is active now; ask again in some seconds"
-        told = (
-            (ACTIVE_ADDRESS_KEY, view.active),
-            (RETRY_AFTER_KEY, f"{retry_after_s(view.agents):g}"),
-        )
+        told = ((ACTIVE_ADDRESS_KEY, view.active),)
         said = f"this controller stands by and changes nothing; {where}"
         await context.abort(grpc.StatusCode.UNAVAILABLE, said, trailing_metadata=told)
 

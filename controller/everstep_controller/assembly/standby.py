@@ -139,7 +139,6 @@ def _view(followed: FollowedJournal) -> StandbyView:
         active=controller_told(writer.told).address if writer is not None else "",
         writer=writer.writer if writer is not None else "",
         behind_s=followed.behind_s(),
-        agents=len(followed.fold.state.nodes),
     )
 
 

@@ -9,6 +9,8 @@ from everstep_common.bounds import Digest, Opaque
 AUTHORITY_PATH, ENROL_PATH, RENEW_PATH = "/v1/authority", "/v1/enrol", "/v1/renew"
 POD_PATH = "/v1/enrol/pod"
 DEFAULT_PORT = 7438
+# HTTP's status of a Refusal by a controller that is a standby: another one is to be asked.
+NOT_ACTIVE = 503
 # A certificate that is seen by a clock so far away has not begun, or has ended, too soon.
 CLOCK_APART_MAX_S = 300
 # A request with a chain of certificates has some kB.

@@ -2893,6 +2893,7 @@ class Welcome(_message.Message):
     ACKNOWLEDGED_FIELD_NUMBER: _builtins.int
     CLUSTER_ID_FIELD_NUMBER: _builtins.int
     HALTED_FIELD_NUMBER: _builtins.int
+    FLEET_NODES_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """The controller's term; the agent refuses orders of a lower one from now on."""
     controller_version: _builtins.str
@@ -2903,6 +2904,8 @@ class Welcome(_message.Message):
     """The controller's cluster, to which an agent belongs from its first Welcome on; empty while the controller halts."""
     halted: _builtins.bool
     """The controller acts on nothing until this stream ends, as Halted says behind this."""
+    fleet_nodes: _builtins.int
+    """How many nodes the fleet has: over so many thousandths of a second its agents spread what all of them do at once."""
     def __init__(
         self,
         *,
@@ -2911,10 +2914,11 @@ class Welcome(_message.Message):
         acknowledged: _builtins.int = ...,
         cluster_id: _builtins.str = ...,
         halted: _builtins.bool = ...,
+        fleet_nodes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "cluster_id", b"cluster_id", "controller_version", b"controller_version", "halted", b"halted", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "cluster_id", b"cluster_id", "controller_version", b"controller_version", "fleet_nodes", b"fleet_nodes", "halted", b"halted", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

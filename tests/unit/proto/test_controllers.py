@@ -4,13 +4,10 @@ import pytest
 
 from everstep_proto.controllers import (
     ACTIVE_ADDRESS_KEY,
-    RETRY_AFTER_KEY,
-    StandbyAnswer,
     addresses_problem,
+    named_active,
     only_here,
-    retry_after_s,
     split_addresses,
-    standby_answer,
 )
 
 
@@ -48,23 +45,10 @@ def test_controllers_are_of_this_machine_alone_only_if_all_of_them_are() -> None
 
 
 def test_a_standby_is_known_by_the_key_and_by_nothing_else() -> None:
-    assert standby_answer(None) is None
-    assert standby_answer((("other", "ctl-a:7433"),)) is None
-    assert standby_answer(((ACTIVE_ADDRESS_KEY, "ctl-a:7433"),)) == StandbyAnswer("ctl-a:7433")
-    assert standby_answer(((ACTIVE_ADDRESS_KEY, ""),)) == StandbyAnswer("")
+    assert named_active(None) is None
+    assert named_active((("other", "ctl-a:7433"),)) is None
+    assert named_active(((ACTIVE_ADDRESS_KEY, "ctl-a:7433"),)) == "ctl-a:7433"
+    assert named_active(((ACTIVE_ADDRESS_KEY, ""),)) == ""
     # What is no address is none that is known.
-    assert standby_answer(((ACTIVE_ADDRESS_KEY, "nowhere"),)) == StandbyAnswer("")
-
-
-@pytest.mark.parametrize(
-    ("told", "seconds"), [("2.5", 2.5), ("1e9", 30.0), ("nan", 0.0), ("-1", 0.0), ("soon", 0.0)]
-)
-def test_a_standby_may_say_when_to_ask_again(told: str, seconds: float) -> None:
-    answer = standby_answer(((ACTIVE_ADDRESS_KEY, ""), (RETRY_AFTER_KEY, told)))
-    assert answer == StandbyAnswer("", seconds)
-
-
-def test_a_fleet_asks_a_standby_a_thousand_times_a_second_at_most() -> None:
-    assert (retry_after_s(0), retry_after_s(1_000)) == (1.0, 1.0)
-    assert retry_after_s(12_500) == 12.5
-    assert retry_after_s(1_000_000) == 30.0
+    assert named_active(((ACTIVE_ADDRESS_KEY, "nowhere"),)) == ""
+    assert named_active(((ACTIVE_ADDRESS_KEY, b"ctl-a:7433"),)) is None

@@ -173,6 +173,7 @@ class AgentStreams:
             # While it halts the journal may be of another cluster than it should be.
             cluster_id="" if state.halted else state.cluster_id,
             halted=bool(state.halted),
+            fleet_nodes=len(state.nodes),
         )
         session.welcome(fleet_pb2.ControllerMessage(welcome=welcome))
         if state.halted:
