@@ -213,7 +213,9 @@ def _journal_problems(journal: str, *, has_password_file: bool) -> Iterator[str]
         # Its libraries take 0.1 s to import, which no other start need wait for.
         from everstep_controller.journal.postgres.connection import url_problem
 
-        if problem := url_problem(journal, has_password_file=has_password_file):
+        if problem := url_problem(
+            journal, has_password_file=has_password_file, environment=os.environ
+        ):
             yield f"journal: {problem}"
 
 
