@@ -17,6 +17,7 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.enrolment.settings import EnrolmentSettings
 from everstep_controller.journal.address import is_url, other_scheme
+from everstep_controller.journal.synchrony import WantedSynchrony
 from everstep_controller.webhooks.config import WebhookConfig, name_problem
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
@@ -73,6 +74,12 @@ class ControllerConfig:
         None,
         help="The file with the password of the database's user, where it has one; it is read for "
         "each connection.",
+    )
+    journal_synchrony: WantedSynchrony = setting(
+        WantedSynchrony.AUTO,
+        help="When commits of a journal in PostgreSQL that are on one server alone are a finding "
+        "(JournalUnreplicated): auto, where they were on a standby before; required, always; "
+        "ignored, never.",
     )
     state_folder: Path = setting(
         factory=Path,

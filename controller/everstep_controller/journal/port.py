@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from everstep_controller.journal.synchrony import Replication
+
 DAY_NS = 86_400_000_000_000
 
 
@@ -239,6 +241,10 @@ class JournalReader(Protocol):
 
     def facts(self) -> Mapping[str, bytes]:
         """Return all kept values by their names."""
+        ...
+
+    def replication(self) -> Replication | None:
+        """Return how commits reach other servers; None for a journal that is a file."""
         ...
 
 
