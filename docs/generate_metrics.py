@@ -25,6 +25,7 @@ from everstep_controller.metrics.collector import (
 )
 from everstep_controller.metrics.evidence_ages import EvidenceAges
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
+from everstep_controller.metrics.synchrony_metrics import synchrony_metrics
 from everstep_controller.metrics.webhook_metrics import webhook_metrics
 
 REFERENCE = Path(__file__).with_name("metrics.md")
@@ -62,6 +63,7 @@ def of_controller() -> list[Series]:
         *snapshot_metrics((), 0),
         *standby_metrics(()),
         *webhook_metrics(()),
+        *synchrony_metrics(None),
         *EvidenceAges().metric(),
     )
     return sorted(

@@ -39,7 +39,7 @@ class CredentialFile:
                 self._check(os.fstat(file.fileno()))
                 content = file.read(_BYTES_MAX + 1)
         except OSError as error:
-            raise CredentialError(f"{self.path} cannot be read: {error.strerror}") from error
+            raise CredentialError(self._unreadable(error)) from error
         except ValueError as error:
             raise CredentialError(f"expected the path of a file: {error}") from error
         return self._text(content)
@@ -52,13 +52,22 @@ class CredentialFile:
             return str(error)
         return ""
 
+    def _unreadable(self, error: OSError) -> str:
+        said, uid = f"{self.path} cannot be read: {error.strerror}", os.geteuid()
+        if isinstance(error, PermissionError):
+            return f"{said} to uid {uid}, who runs this: 'chown {uid} {self.path}', mode 0600"
+        if isinstance(error, FileNotFoundError):
+            made = f"install -m 600 -o {uid} /dev/stdin {self.path}"
+            return f"{said}; '{made}' makes it of one line that is typed, and Ctrl-D"
+        return said
+
     def _check(self, status: os.stat_result) -> None:
         if not stat.S_ISREG(status.st_mode):
             raise CredentialError(f"{self.path} is not a file")
         if status.st_uid not in (0, os.geteuid()):
             raise CredentialError(
                 f"{self.path} belongs to uid {status.st_uid}, who is neither root nor the user of "
-                "this process"
+                f"this process; 'chown {os.geteuid()} {self.path}'"
             )
         if status.st_mode & _TOO_OPEN:
             raise CredentialError(

@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from everstep_controller.assembly.journal_backends import journal_at
+from everstep_controller.assembly.journal_backends import journal_at, journal_copy_at
 from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.journal.copy import copy_journal
 from everstep_controller.journal.port import (
@@ -80,7 +80,13 @@ def back_up(config: ControllerConfig, config_path: Path | None, target: Path) ->
 
 
 def export_journal(config: ControllerConfig, config_path: Path | None, target: Path) -> Backup:
-    """Copy a journal whose controller is stopped, so that nothing is missing. BackupError."""
+    """Copy a journal whose controller is stopped to a new file. Raises BackupError."""
+    taken = [one for one in (target, _cluster_beside(target)) if one.exists()]
+    if taken:
+        raise BackupError(
+            f"{taken[0]} is there already, and may be a journal that somebody needs: name another "
+            f"FILE, or move it away, 'mv {taken[0]} {taken[0]}.old'"
+        )
     backend = journal_at(config.journal, config.journal_password_file)
     try:
         with backend.errors(), backend.lock():
@@ -96,10 +102,8 @@ def import_journal(config: ControllerConfig, file: Path) -> int:
     """
     if not file.exists():
         raise BackupError(f"{file}: no such journal")
-    source, target = (
-        journal_at(str(file)),
-        journal_at(config.journal, config.journal_password_file),
-    )
+    source = journal_copy_at(file)
+    target = journal_at(config.journal, config.journal_password_file)
     try:
         with source.errors(), source.lock():
             source.verify()
@@ -125,12 +129,16 @@ def report(backup: Backup) -> Iterator[str]:
     yield "configuration, certificates and keys are not in it: keep them where you keep secrets"
 
 
+def _cluster_beside(target: Path) -> Path:
+    return target.with_name(target.name + _CLUSTER)
+
+
 def _copy_cluster(cluster_file: Path, target: Path) -> Path | None:
     try:
         text = cluster_file.read_bytes()
     except FileNotFoundError:
         return None
-    to = target.with_name(target.name + _CLUSTER)
+    to = _cluster_beside(target)
     fd = os.open(to, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     with os.fdopen(fd, "wb") as file:
         file.write(text)

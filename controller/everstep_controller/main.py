@@ -256,8 +256,8 @@ def _replay(arguments: Sequence[str]) -> int:
     )
     _add_config(parser)
     options = parser.parse_args(arguments)
-    config = ControllerConfig(journal=options.journal) if options.journal else None
-    config = config or _configured(_config_path(options.config))
+    named = options.journal
+    config = _of_journal(named) if named else _configured(_config_path(options.config))
     if config is None:
         return EX_CONFIG
     if not is_url(config.journal) and not Path(config.journal).exists():
@@ -277,6 +277,15 @@ def _replay(arguments: Sequence[str]) -> int:
     for line in replay.report(comparison):
         print(line)
     return 1 if comparison.differences else 0
+
+
+def _of_journal(journal: str) -> ControllerConfig | None:
+    """Return a configuration with a journal that is typed; None, and what is wrong is printed."""
+    config = ControllerConfig(journal=journal)
+    problems = config.problems() if is_url(journal) else []
+    for problem in problems:
+        print(f"everstep-controller replay: {problem}", file=sys.stderr)
+    return None if problems else config
 
 
 def _serve(config: ControllerConfig, options: Options) -> int:

@@ -124,7 +124,13 @@ class Controller:
         """Take up work. Raises JournalFull, and ListenError for the address of the metrics."""
         parts, base = self.parts, self.parts.base
         self._pages = start_pages(
-            self._config, base, parts.acting, parts.fleet, parts.serving, parts.webhooks
+            self._config,
+            base,
+            parts.acting,
+            parts.fleet,
+            parts.serving,
+            parts.watches,
+            parts.webhooks,
         )
         base.journal.start(base.history.last()[0])
         journaling = Journaling(base.journal.append, base.journal.write)

@@ -91,6 +91,30 @@ class PostgresServer:
             cursor = connection.execute(statement.encode(), values or None)
             return cursor.fetchall() if cursor.description else []
 
+    @contextmanager
+    def standby(self, name: str) -> Iterator["PostgresServer"]:
+        """Run a standby of that name beside it, which follows it."""
+        folder = Path(tempfile.mkdtemp(prefix="everstep-standby-"))
+        try:
+            if os.geteuid() == 0:
+                shutil.chown(folder, _USER, _USER)
+            primary = f"host=127.0.0.1 port={self.port} user={_USER} application_name={name}"
+            subprocess.run(
+                _as_user(
+                    str(_installed() / "pg_basebackup"), "--write-recovery-conf", "--no-sync",
+                    "--checkpoint=fast", f"--pgdata={folder / 'data'}", f"--dbname={primary}",
+                ),
+                check=True, cwd="/",
+            )  # fmt: skip
+            with reserved_port() as port:
+                server = PostgresServer(folder, port, list(self.options)).start()
+                try:
+                    yield server
+                finally:
+                    server.kill()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def run(self, program: str, *words: str) -> None:
         """Run a program of PostgreSQL's with this server."""
         here = ("--host=127.0.0.1", f"--port={self.port}", f"--username={_USER}")

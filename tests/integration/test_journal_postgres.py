@@ -1,12 +1,16 @@
 """What only a journal in PostgreSQL can meet: other writers, unknown outcomes, other databases."""
 
 import os
+import pwd
+import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -254,6 +258,8 @@ def test_a_database_that_takes_three_seconds_for_a_commit_keeps_its_writer(
         ("head = head + 5", "somebody has changed the row"),
         ("head = 1", "goes back to event 1 .*everstep-controller recover"),
         ("journal = 'another'", "another cluster's"),
+        ("writes = writes + 5", r"counts in the row.*says 6 writes.*were 1.*beat = 0, writes = 0'"),
+        ("writes = 0", r"goes back to event 3 of term 1 \(write 0\), .*\(write 1\).*recover"),
     ],
 )
 def test_a_lease_that_a_hand_has_changed_ends_the_controller_with_a_sentence(
@@ -292,6 +298,27 @@ def test_a_beat_that_a_hand_has_moved_is_asked_for_and_gone_on_from(
         assert store.settle() is False
         append(store, 2)
         assert [one.seq for one in store.events(0)] == [1, 2]
+
+
+@pytest.mark.parametrize("count", ["term", "beat", "writes"])
+def test_a_count_that_cannot_be_moved_on_is_told_with_what_puts_it_right(
+    shared: PostgresServer, database: str, count: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with writing(backend) as store:
+        append(store, 1)
+        shared.execute(f"{_MOVED}{count} = {2**63 - 1}", database=database)
+        with pytest.raises(JournalLostError):
+            append_surely(store, 2)
+    shared.execute(f"{_MOVED}{count} = {2**63 - 1}, holder = ''", database=database)
+    refused = pytest.raises(JournalRefusedError, match="has changed the counts")
+    with refused as told, backend.lock():
+        pass
+    (statement,) = re.findall("'(update [^']+)'", str(told.value))
+    shared.execute(statement, database=database)
+    with writing(backend) as store:
+        append(store, 2)
+    assert numbers_in(backend) == [1, 2]
 
 
 def test_a_lease_that_says_another_end_than_the_events_is_damage(
@@ -571,6 +598,118 @@ def test_a_server_that_is_not_there_is_told_with_its_address(tmp_path: Path) -> 
         pass
 
 
+def refusal_of(url: str) -> str:
+    """Return why an address cannot be connected to."""
+    with pytest.raises(JournalAccessError) as told:
+        Place(url).connect("test")
+    return str(told.value)
+
+
+def test_a_database_that_is_not_there_is_made_by_what_the_sentence_says(
+    server: PostgresServer,
+) -> None:
+    server.execute('create role "ever-step" login')
+    url = server.url("no-journal").replace("postgres@", "ever-step@")
+    said = refusal_of(url)
+    found = re.search(r"'runuser -u postgres -- (createdb [^']+)'", said)
+    assert found is not None, said
+    program, *words = shlex.split(found[1])
+    server.run(program, *words)
+    with writing(PostgresBackend(Place(url), surroundings())) as store:
+        append(store, 1)
+
+
+def test_a_user_who_is_not_there_is_made_by_what_the_sentence_says(
+    server: PostgresServer,
+) -> None:
+    url = server.url(server.new_database()).replace("postgres@", "ever-step@")
+    found = re.search(r"'runuser -u postgres -- (createuser [^']+)'", refusal_of(url))
+    assert found is not None
+    program, *words = shlex.split(found[1])
+    server.run(program, *words)
+    Place(url).connect("test").close()
+
+
+def test_who_the_server_lets_in_by_no_line_reads_the_line(server: PostgresServer) -> None:
+    server.execute("create role plain login password 'swordfish'")
+    url = server.url("postgres").replace("postgres@", "plain@") + "?sslmode=disable"
+    lines = server.folder / "data" / "pg_hba.conf"
+    lines.write_text("host all postgres all trust\nhost all plain all reject\n")
+    server.execute("select pg_reload_conf()")
+    (said,) = wait_until(lambda: [one for one in [refusal_of(url)] if "rejects" in one])
+    (line,) = re.findall(r"'(host [^']+)'", said)
+    lines.write_text(f"{line}\nhost all postgres all trust\nhost all plain all reject\n")
+    server.execute("select pg_reload_conf()")
+    wait_until(lambda: "asks for a password" in refusal_of(url))
+
+
+def test_on_a_socket_the_user_of_the_process_is_named_and_whom_to_be(
+    server: PostgresServer,
+) -> None:
+    (server.folder / "data" / "pg_hba.conf").write_text(
+        "local all all peer\nhost all all all trust\n"
+    )
+    server.stop()
+    server.folder.chmod(0o755)
+    server.options.append(f"unix_socket_directories={server.folder}")
+    server.start()
+    server.execute("create role somebody login")
+    on_socket = f"postgresql://somebody@/postgres?host={server.folder}&port="
+    said = refusal_of(on_socket + str(server.port))
+    assert "Peer authentication failed" in said
+    assert (
+        f"this process runs as {pwd.getpwuid(os.geteuid()).pw_name}: start it as somebody" in said
+    )
+    assert "the folder of its unix_socket_directories" in refusal_of(on_socket + "1")
+
+
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks another protocol than PostgreSQL"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "speaks another protocol than PostgreSQL"),
+        (b"\x4a\0\0\x0a8.0.36\0", "speaks another protocol than PostgreSQL"),
+        (b"", "is a proxy without a server behind it"),
+        (None, "no answer within 3 s"),
+    ],
+)
+def test_a_server_that_is_no_postgresql_is_told_with_its_address(
+    answer: bytes | None, sentence: str
+) -> None:
+    with ExitStack() as clients, socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def serve() -> None:
+            with suppress(OSError):
+                while True:
+                    client = clients.enter_context(listening.accept()[0])
+                    if answer is not None:
+                        client.recv(1024)
+                        client.sendall(answer)
+                        client.close()
+
+        serving = threading.Thread(target=serve)
+        serving.start()
+        said = refusal_of(f"postgresql://x@127.0.0.1:{port}/x")
+        listening.shutdown(socket.SHUT_RDWR)
+        serving.join()
+    assert f"127.0.0.1, port {port}" in said
+    assert sentence in said
+    assert "in 'journal'" in said
+
+
+def test_what_the_server_lacks_is_told_with_what_to_set(
+    server: PostgresServer,
+) -> None:
+    url = server.url("postgres")
+    assert "sslmode=disable in 'journal'" in refusal_of(f"{url}?sslmode=require")
+    assert "pg_lsclusters" in refusal_of("postgresql://x@127.0.0.1:1/x")
+    assert "getent hosts" in refusal_of("postgresql://x@nowhere.invalid/x?sslmode=disable")
+    server.execute("create role plain login connection limit 0")
+    crowded = refusal_of(url.replace("postgres@", "plain@"))
+    assert "connection limit of the user" in crowded
+
+
 def test_of_several_hosts_the_one_is_taken_that_takes_writes(
     shared: PostgresServer, database: str
 ) -> None:
@@ -657,6 +796,9 @@ def test_a_server_is_believed_by_its_certificate_alone(
         ("postgresql://a@127.0.0.1", "names no database"),
         ("postgresql://a@127.0.0.1/d?sslmood=x", 'invalid URI query parameter: "sslmood"'),
         ("postgresql://a@127.0.0.1/d?passfile=/x", "remove one of them"),
+        ("postgresql:///d?service=journal", "names service 'journal'"),
+        ("postgresql://a@127.0.0.1:99999/d", "has the port '99999'; expected a number from 1"),
+        ("postgresql://a@127.0.0.1:5432,127.0.0.1:x/d", "has the port 'x'"),
         ("postgresql://a@db.example/d?sslmode=verify-full", ""),
         ("postgresql://a@127.0.0.1:5433,[::1]/d?target_session_attrs=any", ""),
         ("postgresql:///d?host=/run/postgresql", ""),
@@ -670,6 +812,26 @@ def test_an_address_is_judged_before_it_is_used(url: str, sentence: str) -> None
     assert sentence in problem
     assert bool(sentence) == bool(problem)
     assert "swordfish" not in problem
+
+
+@pytest.mark.parametrize(
+    ("url", "environment", "sentence"),
+    [
+        ("postgresql:///d", {"PGSERVICE": "x"}, "env -u PGSERVICE"),
+        ("postgresql:///d", {"PGHOST": "db.example"}, "db.example is another machine (PGHOST or"),
+        ("postgresql://localhost/d", {"PGHOSTADDR": "192.0.2.1"}, "192.0.2.1 is another machine"),
+        ("postgresql:///d", {"PGHOST": "db.example", "PGSSLMODE": "require"}, "add ?sslmode="),
+        ("postgresql://localhost/d", {"PGHOST": "db.example"}, ""),
+        ("postgresql:///d?sslmode=verify-full", {"PGHOST": "db.example"}, ""),
+        ("postgresql:///d", {"PGHOST": "/run/postgresql", "PGSSLMODE": "disable"}, ""),
+    ],
+)
+def test_where_the_environment_leads_is_judged_with_the_address(
+    url: str, environment: dict[str, str], sentence: str
+) -> None:
+    problem = url_problem(url, has_password_file=False, environment=environment)
+    assert sentence in problem
+    assert bool(sentence) == bool(problem)
 
 
 def test_who_lives_on_this_machine_is_known_and_elsewhere_it_is_not() -> None:

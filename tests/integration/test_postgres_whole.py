@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import signal
 import subprocess
+import threading
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
@@ -146,6 +147,9 @@ def test_what_was_on_its_way_as_the_database_went_is_kept_once_though_it_is_sent
 ) -> None:
     database = server.new_database()
     with start_controller(tmp_path, journal=server.url(database)) as running:
+        assert running.process.stderr is not None
+        # Its log of so many findings fills a pipe that nobody reads, and then it stands still.
+        threading.Thread(target=running.process.stderr.read).start()
         reached = 0
         for outage in range(4):
             last = reached + 10
@@ -206,6 +210,54 @@ def test_a_database_that_was_restored_ends_the_controller_and_the_next_one_acts_
         with urllib.request.urlopen(address, timeout=30) as answer:
             assert "everstep_controller_halted 1.0" in answer.read().decode()
         assert successor.terminate() == 0
+
+
+def brought(command: str, folder: Path, file: Path) -> "subprocess.CompletedProcess[str]":
+    """Have a journal brought to a file or from one, by a process of its own."""
+    return subprocess.run(
+        controller_command(command, str(file), "--config", str(folder / "controller.toml")),
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+
+
+def test_an_import_leaves_nothing_beside_its_file_and_an_export_takes_the_place_of_none(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    former, there, file = tmp_path / "former", tmp_path / "there", tmp_path / "brought.sqlite"
+    for folder in (former, there):
+        folder.mkdir()
+    assert start_controller(former).terminate() == 0
+    file.write_bytes((former / "journal.sqlite").read_bytes())
+    database = server.new_database()
+    (there / "controller.cluster").write_text((former / "controller.cluster").read_text())
+    (there / "controller.toml").write_text(
+        f'journal = "{server.url(database)}"\nstate_folder = "{there}"\nmetrics = ""\n'
+    )
+    told = brought("import", there, file)
+    assert told.returncode == 0, told.stderr
+    assert [one.name for one in tmp_path.glob("brought*")] == [file.name]
+    held = file.read_bytes()
+    refused = brought("export", there, file)
+    assert refused.returncode == 1
+    assert "is there already, and may be a journal that somebody needs: name another" in (
+        refused.stderr
+    )
+    assert file.read_bytes() == held
+    assert f"'mv {file} {file}.old'" in refused.stderr
+    file.rename(tmp_path / "old")
+    assert brought("export", there, file).returncode == 0
+    file.unlink()
+    assert "brought.sqlite.cluster is there already" in brought("export", there, file).stderr
+
+
+def test_an_address_that_is_typed_for_a_replay_is_judged_as_that_of_a_configuration() -> None:
+    refused = subprocess.run(
+        controller_command("replay", "postgresql://x:swordfish@127.0.0.1/x"),
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert refused.returncode == 78
+    assert "journal_password_file" in refused.stderr
+    assert "swordfish" not in refused.stderr
 
 
 def test_a_controller_whose_database_is_not_there_says_so_in_one_sentence(tmp_path: Path) -> None:

@@ -22,3 +22,8 @@ def journal_at(journal: str, password_file: CredentialFile | None = None) -> Jou
     from everstep_controller.journal.postgres.surroundings import surroundings
 
     return PostgresBackend(Place(journal, password_file), surroundings())
+
+
+def journal_copy_at(file: Path) -> JournalBackend:
+    """Return the place of a copy in a file that is read once: nothing is left beside it."""
+    return SqliteBackend(file, is_copy=True)

@@ -11,10 +11,12 @@ from everstep_controller.assembly.acting import Acting
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.assembly.serving import Serving
+from everstep_controller.assembly.watches import Watches
 from everstep_controller.config.controller_config import ControllerConfig
 from everstep_controller.metrics.collector import ControllerCollector, Counts
 from everstep_controller.metrics.evidence_ages import EvidenceAges
 from everstep_controller.metrics.role_metrics import role_metrics
+from everstep_controller.metrics.synchrony_metrics import synchrony_metrics
 from everstep_controller.metrics.webhook_metrics import webhook_metrics
 from everstep_controller.web.metrics_server import MetricsServer
 from everstep_controller.webhooks.webhooks import Webhooks
@@ -43,15 +45,18 @@ def start_pages(
     acting: Acting,
     fleet: Fleet,
     serving: Serving,
+    watches: Watches,
     webhooks: Webhooks,
 ) -> Pages:
     """Serve the pages that are configured. Raises ListenError."""
     ages = EvidenceAges()
     base.runtime.listen(ages.note_event)
+    replication = watches.synchrony
     more = (
         ages.metric,
         lambda: webhook_metrics(webhooks.statuses()),
         lambda: role_metrics(is_active=True),
+        lambda: synchrony_metrics(replication.newest if replication else None),
     )
     return Pages(_start_metrics(config, base, acting, fleet, serving, more))
 

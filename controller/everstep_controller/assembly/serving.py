@@ -64,7 +64,10 @@ def assemble_serving(
         slowness=watches.slow.finding,
         collectives=watches.looks.newest_look,
         trouble=lambda: ShellTrouble(
-            base.journal.full, watches.failures.open_failures(), webhooks.failures()
+            base.journal.full,
+            watches.failures.open_failures(),
+            webhooks.failures(),
+            watches.synchrony.lost() if watches.synchrony else None,
         ),
         printed=PrintedSteps(fleet.ranks, base.runtime.now_ns).of_job,
         webhooks=webhooks,

@@ -13,11 +13,16 @@ from everstep_controller.hangs.notices import HangNotices
 from everstep_controller.inspection.evidence import HangEvidence
 from everstep_controller.inspection.inspector import Inspector
 from everstep_controller.inspection.judge_trials import JudgeTrials
+from everstep_controller.journal.address import is_url
 from everstep_controller.judging.judge import Judge
 from everstep_controller.runtime.judge_failures import JudgeFailures
 from everstep_controller.watches.collective_watch import CollectiveWatch
 from everstep_controller.watches.judge_runner import JudgeRunner
 from everstep_controller.watches.slow_monitor import SlowMonitor
+from everstep_controller.watches.synchrony_watch import SynchronyMemory, SynchronyWatch
+
+# A fact of the journal: its commits were on a standby once.
+_WAS_SYNCHRONOUS = "was synchronous"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,8 @@ class Watches:
     looks: CollectiveWatch
     slow: SlowMonitor
     trials: JudgeTrials
+    # None where the journal is a file.
+    synchrony: SynchronyWatch | None
     judge_interval_s: float
 
     def tasks(self) -> Iterator[NamedTask]:
@@ -42,6 +49,8 @@ class Watches:
         yield "slow monitor", self.slow.run
         yield "end watch", self.ends.run
         yield "judge trials", self.trials.run
+        if self.synchrony is not None:
+            yield "journal's replication", self.synchrony.run
 
 
 def assemble_watches(
@@ -67,5 +76,19 @@ def assemble_watches(
         looks=looks,
         slow=SlowMonitor(runtime, fleet.ranks, failures, looks.roles),
         trials=JudgeTrials(evidence, failures),
+        synchrony=_synchrony_watch(config, base) if is_url(config.journal) else None,
         judge_interval_s=config.judge_interval_s,
+    )
+
+
+def _synchrony_watch(config: ControllerConfig, base: Foundation) -> SynchronyWatch:
+    def keep(was: bool) -> None:
+        base.journal.write(lambda store: store.set_fact(_WAS_SYNCHRONOUS, b"1" if was else b""))
+
+    return SynchronyWatch(
+        lambda: base.reads.ask(lambda reader: reader.replication()),
+        config.journal_synchrony,
+        SynchronyMemory(bool(base.history.fact(_WAS_SYNCHRONOUS)), keep),
+        base.runtime.now_ns,
+        base.runtime.announce,
     )

@@ -18,6 +18,7 @@ from everstep_controller.core.model.settings import Settings
 from everstep_controller.drivers.drivers import DriversConfig
 from everstep_controller.enrolment.settings import EnrolmentSettings
 from everstep_controller.journal.address import is_url, other_scheme
+from everstep_controller.journal.synchrony import WantedSynchrony
 from everstep_controller.webhooks.config import WebhookConfig, name_problem
 from everstep_proto.local.address import (
     DEFAULT_SHOWN,
@@ -92,6 +93,12 @@ class ControllerConfig:
         None,
         help="The file with the password of the database's user, where it has one; it is read for "
         "each connection.",
+    )
+    journal_synchrony: WantedSynchrony = setting(
+        WantedSynchrony.AUTO,
+        help="When commits of a journal in PostgreSQL that are on one server alone are a finding "
+        "(JournalUnreplicated): auto, where they were on a standby before; required, always; "
+        "ignored, never.",
     )
     state_folder: Path = setting(
         factory=Path,
@@ -252,7 +259,9 @@ def _journal_problems(journal: str, *, has_password_file: bool) -> Iterator[str]
         # Its libraries take 0.1 s to import, which no other start need wait for.
         from everstep_controller.journal.postgres.connection import url_problem
 
-        if problem := url_problem(journal, has_password_file=has_password_file):
+        if problem := url_problem(
+            journal, has_password_file=has_password_file, environment=os.environ
+        ):
             yield f"journal: {problem}"
 
 

@@ -16,6 +16,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from everstep_controller.journal.synchrony import Replication
+
 DAY_NS = 86_400_000_000_000
 
 
@@ -273,6 +275,10 @@ class JournalReader(Protocol):
 
     def controllers(self) -> Sequence[ControllerSeen]:
         """Return the controllers that the store lists; none where only one can have it open."""
+        ...
+
+    def replication(self) -> Replication | None:
+        """Return how commits reach other servers; None for a journal that is a file."""
         ...
 
 

@@ -36,7 +36,7 @@ class JournalReads:
         except TimeoutError as error:
             raise JournalAccessError(
                 f"the journal has not answered for {self._deadline_s:g} s; its disk or database "
-                "hangs, see 'everstep findings controller'"
+                "hangs, see 'everstep findings'"
             ) from error
 
     async def close(self) -> None:

@@ -21,6 +21,7 @@ from everstep_controller.core.nodes import (
 )
 from everstep_controller.core.planned import forecast
 from everstep_controller.journal.group_commit import JournalFull
+from everstep_controller.journal.synchrony import LostSynchrony
 from everstep_controller.runtime.judge_failures import JudgeFailure, JudgeName
 from everstep_controller.webhooks.webhooks import WEBHOOK_FAILED, WebhookFailure, webhook_finding
 
@@ -64,6 +65,16 @@ _JOURNAL_FULL = Condition(
     clears_when="a write succeeds; it is tried every second",
     mode=Mode.ADVISE,
 )
+JOURNAL_UNREPLICATED = Condition(
+    name="JournalUnreplicated",
+    component="controller/journal/replication",
+    meaning="the database acknowledges commits that are on no standby, as it did before; a "
+    "failover loses what no standby has received",
+    source="synchronous_standby_names and synchronous_commit of the server that takes writes, "
+    "asked every 5 s, for 10 s",
+    clears_when="commits are synchronous again",
+    mode=Mode.ADVISE,
+)
 _HALTED = Condition(
     name="ControllerHalted",
     component="controller/core",
@@ -98,6 +109,7 @@ SINCE_REASONS = frozenset({_JOURNAL_FULL.name, _HALTED.name, _PAUSED.name, _RECO
 _JOBS_NAMED = 3
 CONDITIONS = (
     _JOURNAL_FULL,
+    JOURNAL_UNREPLICATED,
     _HALTED,
     _PAUSED,
     _JUDGE_FAILED,
@@ -113,6 +125,7 @@ class ShellTrouble:
     journal_full: JournalFull | None = None
     judge_failures: tuple[JudgeFailure, ...] = ()
     webhook_failures: tuple[WebhookFailure, ...] = ()
+    lost_synchrony: LostSynchrony | None = None
 
 
 def open_controller_findings(
@@ -125,6 +138,9 @@ def open_controller_findings(
     if trouble.journal_full is not None:
         full = _journal_full(trouble.journal_full)
         yield OpenFinding(full, since(CONTROLLER, _JOURNAL_FULL.name))
+    if trouble.lost_synchrony is not None:
+        lost = trouble.lost_synchrony
+        yield OpenFinding(_unreplicated(lost), lost.since_ns)
     for failure in trouble.judge_failures:
         yield OpenFinding(_judge_failed(failure), failure.since_ns)
     for webhook in trouble.webhook_failures:
@@ -145,6 +161,21 @@ def _journal_full(full: JournalFull) -> Finding:
         message=f"{full}; new work is refused, nothing acknowledged is lost",
         suggested_action=SuggestedAction.REPAIR_HARDWARE,
         rule="cleared by the first write that succeeds; it is tried every second",
+    )
+
+
+def _unreplicated(lost: LostSynchrony) -> Finding:
+    return Finding(
+        component=JOURNAL_UNREPLICATED.component,
+        condition=JOURNAL_UNREPLICATED.name,
+        mode=JOURNAL_UNREPLICATED.mode,
+        severity=Severity.DEGRADED,
+        message=lost.sentence,
+        evidence=lost.standbys,
+        suggested_action=SuggestedAction.WATCH,
+        rule="cleared when commits are synchronous again: bring a standby back ('patronictl list', "
+        "or 'select * from pg_stat_replication'). Where one server is meant to be enough: "
+        'journal_synchrony = "ignored" in controller.toml',
     )
 
 

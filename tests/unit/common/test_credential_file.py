@@ -128,7 +128,9 @@ def test_what_is_missing_or_no_file_is_told_with_the_other_mistakes(tmp_path: Pa
         load(Config, path)
     assert [problem.removeprefix(f"{path}: ") for problem in caught.value.problems] == [
         "retries: expected a whole number, got 'x'",
-        f"scheduler.token: {tmp_path}/none cannot be read: No such file or directory",
+        f"scheduler.token: {tmp_path}/none cannot be read: No such file or directory; "
+        f"'install -m 600 -o {os.geteuid()} /dev/stdin {tmp_path}/none' makes it of one line that "
+        "is typed, and Ctrl-D",
     ]
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe, 0o600)

@@ -87,6 +87,19 @@ def test_a_second_controller_is_refused_with_a_sentence(tmp_path: Path) -> None:
         pass
 
 
+def test_a_lock_that_leaves_none_keeps_others_out_and_takes_its_file_away(tmp_path: Path) -> None:
+    file = tmp_path / "j.lock"
+    with JournalLock(tmp_path / "j", leaves_none=True):
+        assert file.exists()
+        refused = pytest.raises(JournalLockedError, match="another controller")
+        with refused, JournalLock(tmp_path / "j"):
+            pass
+    assert not file.exists()
+    with JournalLock(tmp_path / "j"):
+        pass
+    assert file.exists()
+
+
 def test_events_actions_and_state_come_back_as_they_were() -> None:
     applied = SettingsApplied(Settings(advise=("XidFatal",)), ("slurm",))
     assert codec.decode_event("SettingsApplied", codec.encode(applied)) == applied

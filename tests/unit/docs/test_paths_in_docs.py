@@ -22,8 +22,8 @@ _FOLDERS = (
     r"everstep_\w+"
 )
 _FOLDER = re.compile(rf"(?:{_FOLDERS})(?:/[\w-]+)*/")
-# Files of somebody's own job or of systemd, and placeholders.
-ELSEWHERE = frozenset({"train.py", "script.py", "systemd-pstore.service"})
+# Files of somebody's own job, of systemd or of PostgreSQL, and placeholders.
+ELSEWHERE = frozenset({"train.py", "script.py", "systemd-pstore.service", "pg_hba.conf"})
 _LEFT_OUT = frozenset({"__pycache__", "build", "dist", "shared", "node_modules"})
 
 

@@ -4,6 +4,8 @@ No setting of a server ends a commit that waits for a synchronous standby, and n
 stopped: so the client has a deadline of its own, after which the connection is closed.
 """
 
+import os
+import pwd
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -17,6 +19,7 @@ from psycopg.rows import TupleRow
 
 from everstep_common.credential_file import CredentialError, CredentialFile
 from everstep_controller.journal.port import JournalAccessError
+from everstep_controller.journal.postgres.refusals import Attempt, advice
 
 # A statement of ours takes milliseconds, a snapshot of the largest fleet a second; a slow disk 3 s.
 _DEADLINE_S = 12.0
@@ -40,6 +43,8 @@ _OPTIONS: dict[str, str | int] = {
 }
 # Parameters of an address that are secrets, besides the password.
 _SECRETS = ("sslpassword", "oauth_client_secret")
+# A hostaddr of the environment counts even beside a host of the address.
+_SERVERS_OF_ENVIRONMENT = {"host": "PGHOST", "hostaddr": "PGHOSTADDR"}
 # With these libpq speaks without encryption where it cannot have it; the last is its default.
 _PERHAPS_ENCRYPTED = ("allow", "prefer", "")
 
@@ -66,7 +71,7 @@ class Place:
         except CredentialError as error:
             raise JournalAccessError(f"journal_password_file: {error}") from error
         except psycopg.Error as error:
-            raise JournalAccessError(_refused_connection(error)) from error
+            raise JournalAccessError(_refused_connection(self.url, error)) from error
         connection.deadline_s = self.deadline_s
         try:
             connection.execute(
@@ -122,8 +127,13 @@ def sentence(error: psycopg.Error) -> str:
     return f"{_one_line(error)} ({error.sqlstate})" if error.sqlstate else _one_line(error)
 
 
-def url_problem(url: str, *, has_password_file: bool) -> str:
-    """Return what is wrong with an address, and what to type; empty for nothing."""
+def url_problem(
+    url: str, *, has_password_file: bool, environment: Mapping[str, str] | None = None
+) -> str:
+    """Return what is wrong with an address, and what to type; empty for nothing.
+
+    Of the environment, which libpq reads too, that counts which says where the server is.
+    """
     try:
         split = urlsplit(url)
         given = dict(parse_qsl(split.query, keep_blank_values=True))
@@ -150,18 +160,58 @@ def url_problem(url: str, *, has_password_file: bool) -> str:
         return "names no database; expected postgresql://USER@HOST/DATABASE"
     if has_password_file and "passfile" in parts:
         return "has a passfile, and journal_password_file is set too: remove one of them"
-    return _encryption_problem(parts)
+    around = environment or {}
+    return (
+        _service_problem(parts, around)
+        or _port_problem(parts)
+        or _encryption_problem(parts)
+        or _encryption_problem(_resolved(parts, around), " (PGHOST or PGHOSTADDR says so)")
+    )
 
 
-def _encryption_problem(parts: Mapping[str, object]) -> str:
+def _service_problem(parts: Mapping[str, object], environment: Mapping[str, str]) -> str:
+    """Return why a service of libpq's is not taken: it says in another file where and how."""
+    if "service" in parts:
+        return (
+            f"names service {parts['service']!r}, whose file may say another server, and that "
+            "nothing is encrypted: put what it says into the address, as "
+            "postgresql://USER@HOST:PORT/DATABASE?sslmode=…"
+        )
+    if environment.get("PGSERVICE"):
+        return (
+            f"is not all that counts: PGSERVICE={environment['PGSERVICE']} in the environment "
+            "names a file that may say another server. Put what it says into the address, and "
+            "start the controller without it: 'env -u PGSERVICE …', or UnsetEnvironment=PGSERVICE "
+            "in its unit"
+        )
+    return ""
+
+
+def _port_problem(parts: Mapping[str, object]) -> str:
+    for port in str(parts.get("port") or "").split(","):
+        if port and not (port.isdecimal() and 0 < int(port) < 65536):
+            return f"has the port {port!r}; expected a number from 1 to 65535, 5432 where none is"
+    return ""
+
+
+def _resolved(parts: Mapping[str, object], environment: Mapping[str, str]) -> dict[str, object]:
+    """Return the parts with the servers that libpq takes from the environment where none is."""
+    found = dict(parts)
+    for name, variable in _SERVERS_OF_ENVIRONMENT.items():
+        if not found.get(name) and environment.get(variable):
+            found[name] = environment[variable]
+    return found
+
+
+def _encryption_problem(parts: Mapping[str, object], said_by: str = "") -> str:
     # Where there is a hostaddr, it is connected to, and the host is only its name.
     hosts = str(parts.get("hostaddr") or parts.get("host") or "").split(",")
     distant = [host for host in hosts if not _is_here(unquote(host))]
     if not distant or str(parts.get("sslmode") or "") not in _PERHAPS_ENCRYPTED:
         return ""
     return (
-        f"{distant[0]} is another machine, to which libpq speaks without encryption where it "
-        "cannot have it: add ?sslmode=verify-full&sslrootcert=/etc/everstep/database-ca.pem, "
+        f"{distant[0]} is another machine{said_by}, to which libpq speaks without encryption where "
+        "it cannot have it: add ?sslmode=verify-full&sslrootcert=/etc/everstep/database-ca.pem, "
         "or ?sslmode=disable on a network that nobody else hears"
     )
 
@@ -175,8 +225,8 @@ def _is_here(host: str) -> bool:
         return False
 
 
-def _refused_connection(error: psycopg.Error) -> str:
-    """Return why there is no connection, and what to do where a password is what it lacks."""
+def _refused_connection(url: str, error: psycopg.Error) -> str:
+    """Return why there is no connection, and what to do."""
     said = _one_line(error)
     if error.pgconn is not None and error.pgconn.needs_password:
         return (
@@ -188,7 +238,15 @@ def _refused_connection(error: psycopg.Error) -> str:
             f"{said}: it was asked with the password of journal_password_file; where the server "
             "has another one, replace that in the file"
         )
-    return said
+    told = advice(said, Attempt(conninfo_to_dict(url), _process_user(), _CONNECT_S))
+    return f"{said}: {told}" if told else said
+
+
+def _process_user() -> str:
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        return f"uid {os.geteuid()}"
 
 
 def _one_line(error: psycopg.Error) -> str:

@@ -29,6 +29,7 @@ from everstep_controller.journal.port import (
     JournalAccessError,
     JournalLockedError,
     JournalLostError,
+    JournalRefusedError,
     JournalUnknownError,
     JournalWentBackError,
     JournalWriteError,
@@ -78,7 +79,8 @@ where application_name = %s and datname = current_database() and pid <> pg_backe
 _FENCE = """
 update everstep.lease set beat = beat + 1, writes = writes + 1,
     head = %s, link = %s, base_seq = %s, base_link = %s, checksum = %s
-where journal = %s and term = %s and holder = %s and head = %s and beat = %s returning 1
+where journal = %s and term = %s and holder = %s and head = %s and beat = %s and writes = %s
+returning 1
 """
 # Locks the row, so it waits for a statement that is under way; and one that comes later, whose
 # connection was given up, finds another beat than it expects.
@@ -95,6 +97,8 @@ with released as (
 _FORGET = "delete from everstep.observer where id = %s or seen_at < now() - interval '1 day'"
 # 22: values that no table takes; 23: an event whose number is taken. A mistake of the program.
 _MISTAKES = ("22", "23")
+# Half of what a column takes: no controller counts so far in the age of the universe.
+_COUNT_MAX = 2**62
 _READ_ONLY = "25006"
 
 
@@ -196,6 +200,8 @@ class LeaseSession:
         migrate(self.connection)
         try:
             taken = self.take_from(self._wait_until_gone())
+        except psycopg.errors.NumericValueOutOfRange as error:
+            raise JournalRefusedError(_changed_counts(sentence(error))) from error
         except psycopg.Error as error:
             raise JournalAccessError(sentence(error)) from error
         if not taken:
@@ -218,6 +224,8 @@ class LeaseSession:
         self.connection.execute(_FORGET, (self._id,))
         self._row = LeaseRow.of(row)
         self._read_marks()
+        if max(self._held.term, self._held.beat, self._held.writes) > _COUNT_MAX:
+            raise JournalRefusedError(_changed_counts("no controller counts so far"))
         if not self._held.is_sound:
             raise DamagedJournalError("the row that says where its events end is damaged")
         return True
@@ -312,7 +320,7 @@ class LeaseSession:
             self._settle_before()
         held, chain = self._held, self._chain_after(writes)
         self._warnings.clear()
-        known = (held.journal, held.term, self._holder, held.chain.seq, held.beat)
+        known = (held.journal, held.term, self._holder, held.chain.seq, held.beat, held.writes)
         parts = list(writes.parts())
         named = ", ".join(f"part_{at} as ({text})" for at, (text, _) in enumerate(parts))
         # Who follows the journal is woken by events alone: a beat tells nothing new.
@@ -397,6 +405,8 @@ class LeaseSession:
         try:
             told = (held.journal, held.term, self._holder)
             row = self.connection.execute(_SETTLE, told).fetchone()
+        except psycopg.errors.NumericValueOutOfRange as error:
+            raise JournalLostError(_changed_counts(sentence(error))) from error
         except (psycopg.Error, JournalAccessError) as error:
             why = sentence(error) if isinstance(error, psycopg.Error) else str(error)
             raise JournalUnknownError(why) from error
@@ -454,12 +464,19 @@ def _lost(held: LeaseRow, now: LeaseRow) -> JournalLostError:
             "the database is another one now, with another journal: journal in controller.toml, "
             "or the address that it names, leads to another cluster's"
         )
+    # Fewer writes may be a hand's as well, but then nothing tells that from an older copy.
+    is_same = (now.term, now.holder, now.chain) == (held.term, held.holder, held.chain)
+    if is_same and now.writes > held.writes:
+        return JournalLostError(
+            _changed_counts(f"it says {now.writes} writes, and there were {held.writes}")
+        )
     if (now.term, now.writes, now.chain.seq) < (held.term, held.writes, held.chain.seq):
         return JournalWentBackError(
-            f"the database goes back to event {now.chain.seq} of term {now.term}, and this "
-            f"controller has written up to event {held.chain.seq} of term {held.term}: it was "
-            "restored from an older copy, or its new leader lacks what the old one had. Start "
-            "'everstep-controller recover', which rebuilds from the agents what it does not have"
+            f"the database goes back to event {now.chain.seq} of term {now.term} (write "
+            f"{now.writes}), and this controller has written up to event {held.chain.seq} of term "
+            f"{held.term} (write {held.writes}): it was restored from an older copy, or its new "
+            "leader lacks what the old one had. Start 'everstep-controller recover', which "
+            "rebuilds from the agents what it does not have"
         )
     if now.term != held.term:
         taker = holder_of(now.holder) or "somebody"
@@ -471,6 +488,14 @@ def _lost(held: LeaseRow, now: LeaseRow) -> JournalLostError:
         f"somebody has changed the row of the journal's lease: it says holder {now.holder!r:.100} "
         f"and event {now.chain.seq}, and this controller has written up to event {held.chain.seq}; "
         "nobody but controllers may write there"
+    )
+
+
+def _changed_counts(why: str) -> str:
+    return (
+        f"somebody has changed the counts in the row of the journal's lease: {why}. Nobody but "
+        "controllers may write there; with all of them stopped, 'update everstep.lease set term = "
+        "1, beat = 0, writes = 0' in the database puts it right, and nothing of the journal is lost"
     )
 
 

@@ -25,6 +25,7 @@ from everstep_controller.journal.postgres.connection import DeadlineConnection, 
 from everstep_controller.journal.postgres.lease_session import APPLICATION, LeaseRow
 from everstep_controller.journal.postgres.pending_writes import unpacked
 from everstep_controller.journal.sound_rows import DAMAGED, line_of, sound_history, with_about
+from everstep_controller.journal.synchrony import Replication, Standby
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +60,21 @@ _CHAIN = (
     "select journal, term, holder, beat, writes, head, link, base_seq, base_link, checksum "
     "from everstep.lease"
 )
+
+
+# Users who may not read all statistics see the names alone.
+_REPLICATION = """
+select case when inet_server_addr() is null then '' else
+        host(inet_server_addr()) || ':' || inet_server_port() end,
+    current_setting('synchronous_standby_names'), current_setting('synchronous_commit')
+"""
+_STANDBYS = """
+select coalesce(application_name, ''), coalesce(state, ''), coalesce(sync_state, ''),
+    case when flush_lsn is not null then
+        greatest(pg_wal_lsn_diff(pg_current_wal_flush_lsn(), flush_lsn), 0)::bigint end,
+    extract(epoch from flush_lag)::float8
+from pg_stat_replication order by 1, pid
+"""
 
 
 class PostgresReader:
@@ -126,6 +142,12 @@ class PostgresReader:
             for seq, now_ns, kind, body, link in rows:
                 yield StoredEvent(seq, now_ns, kind, unpacked(body)), link
                 after = seq
+
+    def replication(self) -> Replication:
+        """See JournalReader."""
+        server, names, commit = self._ask(_REPLICATION)[0]
+        standbys = tuple(Standby(*row) for row in self._ask(_STANDBYS))
+        return Replication(server, names, commit, standbys)
 
     def _chain(self) -> Chain:
         rows = self._ask(_CHAIN)

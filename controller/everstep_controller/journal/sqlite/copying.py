@@ -2,7 +2,8 @@
 
 import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from pwd import getpwuid
 
@@ -31,6 +32,19 @@ def copy_file(journal: Path, to: Path) -> None:
     with closing(sqlite3.connect(source, uri=True)) as told, closing(sqlite3.connect(to)) as copy:
         told.backup(copy)
     end_log(to)
+
+
+@contextmanager
+def leaving_no_log(journal: Path) -> Iterator[None]:
+    """Remove the log that reading a file makes beside it: empty, and where there was none."""
+    log, index = (journal.with_name(f"{journal.name}-{end}") for end in ("wal", "shm"))
+    was_there = log.exists() or index.exists()
+    try:
+        yield
+    finally:
+        if not was_there and log.exists() and log.stat().st_size == 0:
+            log.unlink()
+            index.unlink(missing_ok=True)
 
 
 def _source_problem(journal: Path) -> str:

@@ -4,7 +4,7 @@ import fcntl
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -124,15 +124,28 @@ def _may_be_on_disk(error: sqlite3.Error) -> bool:
 class JournalLock:
     """Holds ``<journal>.lock`` while open.
 
+    It stays there, but where ``leaves_none`` says that no controller starts with this journal.
     Not the database itself: closing any descriptor of that file would drop SQLite's own locks.
     """
 
-    def __init__(self, journal: Path) -> None:
+    def __init__(self, journal: Path, *, leaves_none: bool = False) -> None:
         self._path = journal.with_name(journal.name + ".lock")
+        self._leaves_none = leaves_none
         self._fd = -1
 
     def __enter__(self) -> "JournalLock":
         """Take the lock. Raises JournalLockedError when another process has it."""
+        fd = self._locked()
+        # Whoever had it may have removed it meanwhile, and then it keeps nobody out.
+        while not _is_at(fd, self._path):
+            os.close(fd)
+            fd = self._locked()
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        self._fd = fd
+        return self
+
+    def _locked(self) -> int:
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -143,10 +156,7 @@ class JournalLock:
                 f"{self._path}: another controller (process {holder}) uses this journal; "
                 "stop it first, or configure another journal"
             ) from error
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-        self._fd = fd
-        return self
+        return fd
 
     def __exit__(
         self,
@@ -155,8 +165,18 @@ class JournalLock:
         trace: TracebackType | None,
     ) -> None:
         """Drop the lock."""
+        if self._leaves_none:
+            self._path.unlink(missing_ok=True)
         os.close(self._fd)
         self._fd = -1
+
+
+def _is_at(fd: int, path: Path) -> bool:
+    """Return whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(os.fstat(fd), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,10 +185,16 @@ class SqliteBackend:
 
     path: Path
 
-    def lock(self) -> JournalLock:
+    # It is a copy that is read once, and no controller's: nothing is left beside it.
+    is_copy: bool = False
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
         """See JournalBackend; the folder is made. Raises OSError, too."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return JournalLock(self.path)
+        left = copying.leaving_no_log(self.path) if self.is_copy else nullcontext()
+        with JournalLock(self.path, leaves_none=self.is_copy), left:
+            yield
 
     def standing_by(self) -> NoReturn:
         """See JournalBackend."""

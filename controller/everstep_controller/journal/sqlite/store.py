@@ -207,6 +207,9 @@ class JournalStore:
         """Return nobody: one controller alone has the file open."""
         return ()
 
+    def replication(self) -> None:
+        """Return none: a file is on one machine."""
+
     def _rows(
         self, table: str, columns: str, where: str = "", values: Sequence[object] = ()
     ) -> Iterator[tuple[Any, ...]]:
