@@ -52,7 +52,8 @@ class ControllerOperations:
             told = own
         return admin_pb2.ControllerLine(
             address=told.address,
-            active=seen.is_writer,
+            # One that has just taken the journal begins to act in a moment.
+            active=seen.is_writer and (self._own.is_active or not answers),
             answers=answers,
             host=told.host,
             pid=told.pid,
