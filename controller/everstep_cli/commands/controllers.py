@@ -70,12 +70,24 @@ def _lines(reply: admin_pb2.ListControllersReply) -> Iterator[RenderableType]:
             f"{one.pid} on {one.host}" + (", answers" if one.answers else ""),
         )
     yield made
+    if not reply.alone:
+        yield _database(reply)
     if reply.alone:
         yield "The journal is a file: there are no standbys (docs/postgresql.md)."
     elif not any(one.active for one in reply.controllers):
         yield Text("No controller is active: nobody writes the journal now.", style="bold red")
     elif len(reply.controllers) == 1:
         yield Text("No controller stands by: a dead machine means a person.", style="yellow")
+
+
+def _database(reply: admin_pb2.ListControllersReply) -> str:
+    server = f"the database at {reply.database}" if reply.database else "the database"
+    beside = f", standbys: {', '.join(reply.database_standbys)}" if reply.database_standbys else ""
+    if reply.synchronous:
+        return f"Commits are on a second server before they count ({server}{beside})."
+    return (
+        f"Commits are on one server alone ({server}{beside}); docs/postgresql.md, what is durable."
+    )
 
 
 def _standby(line: admin_pb2.ControllerLine) -> Text:

@@ -4584,13 +4584,24 @@ class ListControllersReply(_message.Message):
     CONTROLLERS_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     ALONE_FIELD_NUMBER: _builtins.int
+    DATABASE_FIELD_NUMBER: _builtins.int
+    SYNCHRONOUS_FIELD_NUMBER: _builtins.int
+    DATABASE_STANDBYS_FIELD_NUMBER: _builtins.int
     term: _builtins.int
     """How often the journal has changed hands."""
     alone: _builtins.bool
     """The journal is a file, which only one controller can have open."""
+    database: _builtins.str
+    """Server of the database that takes the writes, as the controller that answers reaches it; empty on a socket."""
+    synchronous: _builtins.bool
+    """A commit there waits for a second server before it counts."""
     @_builtins.property
     def controllers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControllerLine]:
         """Each of them; the one that answers alone, where the journal is a file."""
+
+    @_builtins.property
+    def database_standbys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Standbys of that server, each with its state and how far it is behind."""
 
     def __init__(
         self,
@@ -4598,10 +4609,13 @@ class ListControllersReply(_message.Message):
         controllers: _abc.Iterable[Global___ControllerLine] | None = ...,
         term: _builtins.int = ...,
         alone: _builtins.bool = ...,
+        database: _builtins.str = ...,
+        synchronous: _builtins.bool = ...,
+        database_standbys: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "controllers", b"controllers", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alone", b"alone", "controllers", b"controllers", "database", b"database", "database_standbys", b"database_standbys", "synchronous", b"synchronous", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -36,14 +36,20 @@ class ControllerOperations:
 
     async def list(self) -> admin_pb2.ListControllersReply:
         """Return all of them."""
-        seen, head = await self._reads.ask(lambda reader: (reader.controllers(), reader.last()[0]))
+        seen, head, replication = await self._reads.ask(
+            lambda reader: (reader.controllers(), reader.last()[0], reader.replication())
+        )
         term = self._runtime.state.term
         if not seen:
             line = self._line_of(ControllerSeen(True, "", 0.0, 0.0), head)
             line.since_s = (self._runtime.now_ns() - self._started_ns) / 1e9
             return admin_pb2.ListControllersReply(controllers=[line], term=term, alone=True)
         lines = [self._line_of(one, head) for one in seen]
-        return admin_pb2.ListControllersReply(controllers=lines, term=term)
+        reply = admin_pb2.ListControllersReply(controllers=lines, term=term)
+        if replication is not None:
+            reply.database, reply.synchronous = replication.server, replication.is_synchronous
+            reply.database_standbys.extend(str(one) for one in replication.standbys)
+        return reply
 
     def _line_of(self, seen: ControllerSeen, head: int) -> admin_pb2.ControllerLine:
         own, told = self._own.told, controller_told(seen.told)
