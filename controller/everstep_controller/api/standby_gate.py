@@ -81,7 +81,7 @@ class StandbyGate(grpc.aio.ServerInterceptor):
     async def _refuse(self, _: object, context: "Context") -> NoReturn:
         view = self._view()
         if view.active:
-            where = f"the active one is {view.active}: name that as --controller"
+            where = f"the active one is {view.active}"
         elif view.writer:
             where = f"the active one is {view.writer}, which has not told its address"
         else:

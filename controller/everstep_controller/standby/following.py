@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from everstep_controller.journal.lease import LOOK_S
 from everstep_controller.journal.port import (
     Announcement,
     JournalReader,
@@ -117,8 +118,11 @@ class FollowedJournal:
         return max(0, self.writer.head - self.read_through) if self.writer is not None else 0
 
     def behind_s(self) -> float:
-        """Return for how many seconds this state has not been that of the journal."""
-        return max(0.0, (self.clock.boot_ns() - self._caught_up_ns) / 1e9)
+        """Return for how many seconds this state has not been that of the journal.
+
+        The time between two looks is none: nobody knows then that something is lacking.
+        """
+        return max(0.0, (self.clock.boot_ns() - self._caught_up_ns) / 1e9 - LOOK_S)
 
     def unrecorded(self) -> list[TakenEvent]:
         """Return what was decided of which nobody is known to have recorded it."""
