@@ -47,7 +47,7 @@ _STEADY_S = 5.0
 # How many messages that are true only for the moment (peer reports) wait; the oldest are dropped.
 _URGENT_MAX = 1000
 # How often an agent with several controllers looks whether the one that serves it acknowledges.
-_LOOK_S = 0.5
+_LOOK_S = 1.0
 
 
 class Listener(Protocol):
@@ -211,8 +211,9 @@ class Uplink:
                 await self._serve(stream, hello, listener)
         finally:
             await self._search.close_kept()
-            if self._found is not None:
-                await self._found.close()
+            found, self._found = self._found, None
+            if found is not None:
+                await found.close()
         self._left.set()
         await asyncio.Event().wait()
 
@@ -221,6 +222,7 @@ class Uplink:
     ) -> None:
         """Run a stream to its end, and remember why it ended."""
         loop, failure = asyncio.get_running_loop(), Failure(Answer.GONE)
+        self._choice.welcomed(stream.address, stream.welcome.fleet_nodes)
         try:
             await self._converse(stream, hello, listener)
         except StreamError as error:
@@ -230,13 +232,13 @@ class Uplink:
             good = self.connected and loop.time() - self._welcomed_s > _STEADY_S
             left, self.connected = self._guided, False
             self._lose_guidance()
+            self._choice.lost(failure, loop.time(), good=good)
             await stream.close()
         # Not where the agent ends: then nobody is left to look again.
         if left:
             listener.on_away()
         if good:
             self._logged.clear()
-        self._choice.lost(failure, loop.time(), good=good)
         self._renewal.clear()
 
     async def _converse(
@@ -246,7 +248,6 @@ class Uplink:
         welcome, call = stream.welcome, stream.call
         at = "" if len(self._settings.controllers) == 1 else f" at {stream.address}"
         logger.info("connected to the controller%s, term %d", at, welcome.term)
-        self._choice.welcomed(stream.address, welcome.fleet_nodes)
         self.address = stream.address
         await self._search.close_kept()
         listener.on_welcome(welcome, self._begin(welcome))

@@ -103,8 +103,9 @@ class Rig:
         backoff: Backoff | None = None,
         # A try that fails is told of as well: on a busy machine none may take too long.
         connect_timeout_s: float = 30.0,
+        outbox: str = "outbox-1",
     ) -> None:
-        self.outbox = Outbox(LostStore("test"), Remembered("outbox-1"), _STAMP, 10_000)
+        self.outbox = Outbox(LostStore("test"), Remembered(outbox), _STAMP, 10_000)
         settings = UplinkSettings(
             controllers=tuple(
                 access_to(one) if isinstance(one, int) else one for one in controllers
