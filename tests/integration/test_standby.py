@@ -285,6 +285,29 @@ def test_the_connections_of_a_controller_on_another_machine_say_that_it_is_dead(
         assert candidate.take("")
 
 
+def test_a_database_that_was_restored_is_taken_over_by_nobody_before_a_recovery(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with pair(server, tmp_path) as two, two.start(0) as active, two.start(1) as standby:
+        dump = str(server.folder / "standby-dump")
+        asyncio.run(send(active.port, 1, 10))
+        server.run(
+            "pg_dump", "--format=custom", "--schema=everstep", f"--file={dump}", two.database
+        )
+        asyncio.run(send(active.port, 11, 20))
+        wait_until(lambda: not controllers(standby.port)[1].behind_events)
+        active.kill()
+        server.run("pg_restore", "--clean", "--if-exists", f"--dbname={two.database}", dump)
+        assert standby.process.stderr is not None
+        said = standby.process.stderr.read()
+        assert standby.process.wait(60) == 1
+        assert "the database goes back to event" in said
+        assert "Traceback" not in said
+        with two.start(1) as again:
+            assert metric(again, "everstep_controller_halted") == 1
+            assert again.terminate() == 0
+
+
 def test_what_a_webhook_was_not_sent_before_a_takeover_is_sent_after_it(
     tmp_path: Path, server: PostgresServer
 ) -> None:

@@ -63,6 +63,7 @@ def open_standby(
             follow=maker.follow,
             serve=maker.serve,
             publish=maker.publish,
+            note_old_journal=maker.note_old_journal,
             ready=ready,
         )
     )
@@ -115,6 +116,10 @@ class _Maker:
         base = self._bases[-1]
         base.runtime.publish_followed(news.lines)
         base.cluster.keep(base.state())
+
+    def note_old_journal(self) -> None:
+        """Have the next start act on nothing until a recovery."""
+        self._bases[-1].cluster.note_old_journal()
 
     def serve(self, followed: FollowedJournal) -> "_ServedStandby":
         """Return what answers questions. Raises ListenError."""

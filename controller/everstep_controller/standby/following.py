@@ -8,6 +8,7 @@ from everstep_controller.journal.lease import LOOK_S
 from everstep_controller.journal.port import (
     Announcement,
     JournalReader,
+    JournalWentBackError,
     Rejected,
     StoredEvent,
     WriterSeen,
@@ -84,7 +85,11 @@ class FollowedJournal:
         self._is_behind = True
 
     def take(self, news: JournalNews) -> None:
-        """Fold what has come. Raises UnreadableError and DamagedJournalError."""
+        """Fold what has come.
+
+        Raises JournalWentBackError, after which this state is no journal's; UnreadableError and
+        DamagedJournalError.
+        """
         if news.writer is not None:
             self._hear_look(news, news.writer)
         for taken in self.fold.follow(news.events):
@@ -100,6 +105,15 @@ class FollowedJournal:
             self._caught_up_ns = self.clock.boot_ns()
 
     def _hear_look(self, news: JournalNews, writer: WriterSeen) -> None:
+        term = self.writer.term if self.writer is not None else 0
+        if writer.head < self.read_through or writer.term < term:
+            raise JournalWentBackError(
+                f"the database goes back to event {writer.head} of term {writer.term}, and this "
+                f"standby has read up to event {self.read_through} of term {term}: it was restored "
+                "from an older copy, or its new leader lacks what the old one had. Start "
+                "'everstep-controller recover', which rebuilds from the agents what it does not "
+                "have"
+            )
         self.writer = writer
         self.fold.hear_rejections(news.rejected)
         if news.alive_ns:

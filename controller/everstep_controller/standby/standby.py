@@ -18,6 +18,7 @@ from everstep_controller.journal.port import (
     JournalCandidate,
     JournalReader,
     JournalRefusedError,
+    JournalWentBackError,
     WriterSeen,
 )
 from everstep_controller.standby.following import (
@@ -72,6 +73,8 @@ class StandbyParts:
     # What serves the state and tells of new lines of the event list.
     serve: Callable[[FollowedJournal], Served]
     publish: Callable[[JournalNews], None]
+    # Have the next start act on nothing until a recovery.
+    note_old_journal: Callable[[], None]
     # Called once it serves.
     ready: Callable[[Served], None]
 
@@ -141,7 +144,11 @@ class Standby:
                 continue
             self._note_trouble("")
             self._parts.publish(news)
-            followed.take(news)
+            try:
+                followed.take(news)
+            except JournalWentBackError:
+                self._parts.note_old_journal()
+                raise
             if news.writer is not None:
                 self._refuse_skew(news.writer)
                 if news.writer.is_gone and await self._taken(followed):

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import ControllerStarted, JournaledEvent, TimerDue
 from everstep_controller.journal import codec
-from everstep_controller.journal.port import StoredEvent, WriterSeen
+from everstep_controller.journal.port import JournalWentBackError, StoredEvent, WriterSeen
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.fold import Fold
 from everstep_controller.standby.following import (
@@ -117,4 +118,16 @@ def test_a_long_backlog_is_read_in_parts_and_told_as_a_lag(tmp_path: Path) -> No
     assert (following.is_behind, following.behind_events) == (True, 3)
     following.take(read_events(store, following.read_through))
     assert (following.is_behind, following.behind_events) == (False, 0)
+    store.close()
+
+
+def test_a_journal_that_has_gone_back_is_not_followed(tmp_path: Path) -> None:
+    events = [ControllerStarted(str(i)) for i in range(3)]
+    store = journal(tmp_path / "j", *events)
+    following = followed(Fold(Core, store))
+    following.take(read_at_look(store, writer(3), 0, 0))
+    with pytest.raises(JournalWentBackError, match=r"back to event 2 of term 1.*up to event 3"):
+        following.take(JournalNews(writer=writer(2)))
+    with pytest.raises(JournalWentBackError, match="of term 0"):
+        following.take(JournalNews(writer=replace(writer(4), term=0)))
     store.close()
