@@ -22,8 +22,8 @@ a table: `tls.ca` is `ca` under `[tls]`. Commented examples are in `systemd/agen
 In a text, `${NAME}` stands for the variable of the environment that has this name: for a file that
 many nodes share.
 
-The command line reads no file: `EVERSTEP_CONTROLLER` (unix:/path or host:port; of several with commas) names the
-controller, `EVERSTEP_SECRET_FILE` its secret on loopback, `EVERSTEP_TLS_CA`,
+The command line reads no file: `EVERSTEP_CONTROLLER` (unix:/path or host:port; of several with
+commas) names the controller, `EVERSTEP_SECRET_FILE` its secret on loopback, `EVERSTEP_TLS_CA`,
 `EVERSTEP_TLS_CERTIFICATE` and `EVERSTEP_TLS_KEY` its certificates, and `EVERSTEP_SOCKET` the socket
 of this node's agent for launchers.
 """
