@@ -140,7 +140,7 @@ class Controller:
         parts.acting.targets.timers.watch_loop(base.away)
         beginning = [base.runtime.submit(event) for event in self._first_events()]
         # What agents say is journaled behind these, so that they need not wait for them to connect.
-        await parts.serving.server.start()
+        await parts.serving.start()
         try:
             await asyncio.gather(*beginning)
         except JournalFull:
@@ -185,7 +185,7 @@ class Controller:
         parts.upkeep.keep_clock()
         parts.fleet.streams.stop(successor)
         await parts.enrolment.stop()
-        await parts.serving.server.stop(_STOP_S)
+        await parts.serving.stop(_STOP_S)
         targets.timers.stop()
         parts.fleet.intake.flush_all()
         await parts.upkeep.housekeeping.write_history_whole()
@@ -196,7 +196,7 @@ class Controller:
 
     async def _give_up(self) -> None:
         """End a start that cannot write to the journal."""
-        await self.parts.serving.server.stop(None)
+        await self.parts.serving.stop(None)
         self.parts.acting.targets.timers.stop()
         await self._pages.stop()
         await self.parts.base.reads.close()

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from everstep_proto.shown_certificates import Revoked
 
 HANDSHAKE_S = 30
+# Certificates with their chain, as a door forwards them.
+_FORWARDED_METADATA_BYTES = 64 * 1024
 # Measured with 12,500 streams: the bandwidth probe costs 43 % CPU at 1 Hz streams, and with default
 # limits a ramp of agents that all come at once is refused in part.
 SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -45,7 +47,7 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.server_handshake_timeout_ms", HANDSHAKE_S * 1_000),
     ("grpc.so_reuseport", 0),
 )
-_FLEET = "everstep.fleet.v1.Fleet"
+FLEET = "everstep.fleet.v1.Fleet"
 
 
 class ListenError(Exception):
@@ -93,7 +95,7 @@ def make_server(
             fleet.connect, response_serializer=fleet_pb2.ControllerMessage.SerializeToString
         )
     )
-    handlers = grpc.method_handlers_generic_handler(_FLEET, {"Connect": connect})
+    handlers = grpc.method_handlers_generic_handler(FLEET, {"Connect": connect})
     server.add_generic_rpc_handlers((handlers,))
     admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
     path = socket_path(endpoint.listen)
@@ -107,14 +109,37 @@ def _certificate_guard(authority: Path, revoked: "Revoked") -> grpc.aio.ServerIn
     return CertificateGuard(authority, revoked=revoked)
 
 
+def make_services(
+    endpoint: Endpoint, forwarded: grpc.aio.ServerInterceptor, admin: AdminServicer, path: Path
+) -> grpc.aio.Server:
+    """Return a server of people's calls alone, at a socket that only doors reach, not started.
+
+    ``forwarded`` says who has called a door. Raises ListenError.
+    """
+    guards: list[grpc.aio.ServerInterceptor] = [forwarded]
+    if endpoint.tls.ca is not None:
+        guards.append(_certificate_guard(endpoint.tls.ca, endpoint.revoked))
+    interceptors = [*guards, *endpoint.gates, RequestParsing()]
+    options = [*SERVER_OPTIONS, ("grpc.max_metadata_size", _FORWARDED_METADATA_BYTES)]
+    server = grpc.aio.server(options=options, interceptors=interceptors)
+    admin_pb2_grpc.add_AdminServicer_to_server(admin, server)
+    add_port(server, f"unix:{path}", TlsSettings())
+    return server
+
+
 def _listen(server: grpc.aio.Server, endpoint: Endpoint) -> int:
+    return add_port(server, endpoint.listen, endpoint.tls)
+
+
+def add_port(server: grpc.aio.Server, listen: str, tls: TlsSettings) -> int:
+    """Have a server listen at an address; return the port. Raises ListenError."""
     try:
-        if endpoint.tls.enabled:
-            return server.add_secure_port(endpoint.listen, server_credentials(endpoint.tls))
-        return server.add_insecure_port(endpoint.listen)
+        if tls.enabled:
+            return server.add_secure_port(listen, server_credentials(tls))
+        return server.add_insecure_port(listen)
     except RuntimeError as error:
         raise ListenError(
-            f"listen: {endpoint.listen} cannot be listened on; is it an address of this machine, "
+            f"listen: {listen} cannot be listened on; is it an address of this machine, "
             "and does nothing else use the port? 'ss -ltnp' shows who does"
         ) from error
 

@@ -11,13 +11,16 @@ from everstep_controller.api.admin.servicer import AdminServicer
 from everstep_controller.api.fleet.node_certificates import revocation
 from everstep_controller.api.fleet.servicer import FleetServicer
 from everstep_controller.api.secret_guard import SecretGuard
-from everstep_controller.api.server import Endpoint, make_server
+from everstep_controller.api.server import Endpoint, make_server, make_services
 from everstep_controller.assembly.acting import Acting
 from everstep_controller.assembly.enrolment import Enrolment
 from everstep_controller.assembly.fleet import Fleet
 from everstep_controller.assembly.foundation import Foundation
 from everstep_controller.assembly.watches import Watches
 from everstep_controller.config.controller_config import ControllerConfig
+from everstep_controller.doors.doors import Doors, services_socket
+from everstep_controller.doors.forwarding import ForwardedCallers
+from everstep_controller.doors.messages import DoorSettings
 from everstep_controller.runtime.controller_findings import ShellTrouble
 from everstep_controller.telemetry.printed_steps import PrintedSteps
 from everstep_controller.webhooks.webhooks import Webhooks
@@ -39,6 +42,20 @@ class Serving:
     port: int
     # None where a folder or certificates keep others out.
     guard: SecretGuard | None
+    # What accepts connections, where that is done in processes of their own.
+    doors: Doors | None = None
+
+    async def start(self) -> None:
+        """Begin to serve. Raises ListenError."""
+        await self.server.start()
+        if self.doors is not None:
+            await self.doors.start()
+
+    async def stop(self, grace_s: float | None) -> None:
+        """Serve no more."""
+        if self.doors is not None:
+            await self.doors.stop()
+        await self.server.stop(grace_s)
 
 
 def assemble_serving(
@@ -85,9 +102,34 @@ def assemble_serving(
         revoked=lambda name, serial, since_s: revocation(base.state(), name, serial, since_s),
         gates=role.gates,
     )
-    guard = endpoint.guard()
-    server, port = make_server(
-        endpoint, guard, FleetServicer(fleet.streams), AdminServicer(AdminApi(sources))
-    )
+    guard, admin = endpoint.guard(), AdminServicer(AdminApi(sources))
+    if role.own.is_active and config.stream_processes:
+        return _behind_doors(config, endpoint, guard, fleet, admin, enrolment)
+    server, port = make_server(endpoint, guard, FleetServicer(fleet.streams), admin)
     enrolment.agents.append(port)
     return Serving(server, port, guard)
+
+
+def _behind_doors(
+    config: ControllerConfig,
+    endpoint: Endpoint,
+    guard: SecretGuard | None,
+    fleet: Fleet,
+    admin: AdminServicer,
+    enrolment: Enrolment,
+) -> Serving:
+    """Return the services behind processes that accept connections. Raises ListenError."""
+    path = services_socket()
+    settings = DoorSettings(
+        listen=config.listen,
+        services=str(path),
+        secret_file=str(config.secret_file),
+        ca=str(config.tls.ca or ""),
+        certificate=str(config.tls.certificate or ""),
+        key=str(config.tls.key or ""),
+    )
+    doors = Doors(config.stream_processes, settings, fleet.streams)
+    port = doors.reserve()
+    server = make_services(endpoint, ForwardedCallers(), admin, path)
+    enrolment.agents.append(port)
+    return Serving(server, port, guard, doors)

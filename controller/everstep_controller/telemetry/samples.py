@@ -50,9 +50,12 @@ class SampleRing:
         last_ns = batch.first_ns + max(0, len(rows) - 1) * batch.interval_ns
         rows = rows[-self._window :]
         index = self._index_of(node)
-        first = self._taken[index]
-        slots = np.arange(first, first + len(rows)) % self._window
-        self._rows[index, slots] = rows
+        first = self._taken[index] % self._window
+        # In two slices at most: numbers of slots take four times as long.
+        before_end = rows[: self._window - first]
+        self._rows[index, first : first + len(before_end)] = before_end
+        if len(before_end) < len(rows):
+            self._rows[index, : len(rows) - len(before_end)] = rows[len(before_end) :]
         self._taken[index] += len(rows)
         self._newest_ns[node] = min(last_ns, now_ns)
         self._interval_ns[node] = batch.interval_ns

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterable
 from dataclasses import replace
 from typing import Protocol
 from urllib.parse import unquote
@@ -20,7 +20,7 @@ _HELLO_S = 30.0
 _QUICK_QUESTIONS = 5
 _QUICK_S = 0.2
 _SLOW_S = 10.0
-_BUSY_S = 0.005
+BUSY_S = 0.005
 # How long a stream that ends waits for an agent to take the message that is being sent to it.
 _LAST_WRITE_S = 5.0
 
@@ -78,11 +78,8 @@ class FleetServicer:
         """
         try:
             await self._serve(requests, context)
-        except WireError as error:
-            return grpc.StatusCode.INVALID_ARGUMENT, str(error), ()
-        except StreamEnd as end:
-            told = ((ACTIVE_ADDRESS_KEY, end.successor),) if end.successor else ()
-            return end.code, end.sentence, told
+        except (WireError, StreamEnd) as error:
+            return end_of(error)
         return None
 
     async def _serve(self, requests: AsyncIterator[bytes], context: Context) -> None:
@@ -91,32 +88,24 @@ class FleetServicer:
         except IdentityError as error:
             raise StreamEnd(grpc.StatusCode.UNAUTHENTICATED, str(error)) from error
         address = peer_address(context.peer())
-        session = await self._handler.open(await _hello(requests), identity, address)
+        session = await self._handler.open(await hello_of(anext(requests)), identity, address)
         writing = asyncio.Lock()
         try:
             await _first_of(
                 writing,
                 self._read(requests, session),
                 self._write(session, context, writing),
-                self._ask(session),
+                ask_time(self._handler, session),
             )
         finally:
             self._handler.close(session)
 
     async def _read(self, requests: AsyncIterator[bytes], session: Session) -> None:
         async for request in requests:
-            self._handle(session, request)
+            handle_bytes(self._handler, session, request)
             while self._handler.busy(session):  # noqa: ASYNC110 - rare, and the journal is quick
                 # gRPC's flow control then holds the agent back.
-                await asyncio.sleep(_BUSY_S)
-
-    def _handle(self, session: Session, request: bytes) -> None:
-        try:
-            message = _parse(request)
-        except WireError as error:
-            self._handler.reject_bytes(session, error)
-        else:
-            self._handler.handle_message(session, message)
+                await asyncio.sleep(BUSY_S)
 
     async def _write(self, session: Session, context: Context, writing: asyncio.Lock) -> None:
         while True:
@@ -124,14 +113,36 @@ class FleetServicer:
                 async with writing:
                     await context.write(message)
 
-    async def _ask(self, session: Session) -> None:
-        for _ in range(_QUICK_QUESTIONS):
-            self._handler.ask_time(session)
-            await asyncio.sleep(_QUICK_S)
-        while True:
-            await asyncio.sleep(_SLOW_S)
-            session.asked_ns.clear()
-            self._handler.ask_time(session)
+
+def handle_bytes(handler: StreamHandler, session: Session, request: bytes) -> None:
+    """Hand over what an agent said; what is no message is told, and its stream goes on."""
+    try:
+        message = parse_message(request)
+    except WireError as error:
+        handler.reject_bytes(session, error)
+    else:
+        handler.handle_message(session, message)
+
+
+async def ask_time(handler: StreamHandler, session: Session) -> None:
+    """Ask a node for its clocks as long as its stream is open."""
+    for _ in range(_QUICK_QUESTIONS):
+        handler.ask_time(session)
+        await asyncio.sleep(_QUICK_S)
+    while True:
+        await asyncio.sleep(_SLOW_S)
+        session.asked_ns.clear()
+        handler.ask_time(session)
+
+
+def end_of(error: BaseException) -> tuple[grpc.StatusCode, str, tuple[tuple[str, str], ...]] | None:
+    """Return what an agent is told of the end of its stream; None where that is nothing of ours."""
+    if isinstance(error, WireError):
+        return grpc.StatusCode.INVALID_ARGUMENT, str(error), ()
+    if isinstance(error, StreamEnd):
+        told = ((ACTIVE_ADDRESS_KEY, error.successor),) if error.successor else ()
+        return error.code, error.sentence, told
+    return None
 
 
 def peer_address(peer: str) -> str:
@@ -142,10 +153,11 @@ def peer_address(peer: str) -> str:
     return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else peer
 
 
-async def _hello(requests: AsyncIterator[bytes]) -> fleet_pb2.Hello:
+async def hello_of(first_message: Awaitable[bytes]) -> fleet_pb2.Hello:
+    """Return the Hello that a stream begins with. Raises WireError."""
     try:
         async with asyncio.timeout(_HELLO_S):
-            first = _parse(await anext(requests))
+            first = parse_message(await first_message)
     except TimeoutError as error:
         raise WireError(f"no Hello within {_HELLO_S:.0f} s") from error
     except StopAsyncIteration as error:
@@ -155,7 +167,8 @@ async def _hello(requests: AsyncIterator[bytes]) -> fleet_pb2.Hello:
     return first.hello
 
 
-def _parse(request: bytes) -> fleet_pb2.AgentMessage:
+def parse_message(request: bytes) -> fleet_pb2.AgentMessage:
+    """Return a message of an agent. Raises WireError."""
     try:
         return fleet_pb2.AgentMessage.FromString(request)
     except DecodeError as error:
