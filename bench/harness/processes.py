@@ -126,6 +126,12 @@ def process_cpu_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | 2)
 
 
+def main_thread_cpu_s(pid: int) -> float:
+    """Return the CPU time of a process's first thread, which has its event loop, in seconds."""
+    # Of schedstat: nanoseconds that it has run.
+    return int((_PROC / f"{pid}/task/{pid}/schedstat").read_text().split()[0]) / 1e9
+
+
 def reaped_children_cpu_s(pid: int) -> float:
     """Return the CPU time of a process's children that have ended, and of theirs, in seconds."""
     fields = (_PROC / str(pid) / "stat").read_text().rpartition(")")[2].split()

@@ -7,15 +7,24 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from typing import cast
+
+import grpc
 
 from everstep_common.codec import json_text
 from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
+from everstep_controller.api.fleet.servicer import StreamHandler
+from everstep_controller.doors import door
+from everstep_controller.doors.doors import Doors
+from everstep_controller.doors.messages import DoorSettings
 from everstep_controller.inspection import judge
 from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
 from everstep_controller.inspection.evidence import HangEvidence
 from everstep_controller.inspection.hang_judgement import judge_hang
 from everstep_controller.slow.live import LivePlaces
+from everstep_proto.generated import admin_pb2
+from everstep_proto.generated.admin_pb2_grpc import AdminStub
 
 
 async def _judge(folder: Path) -> None:
@@ -26,8 +35,30 @@ async def _judge(folder: Path) -> None:
     await judge_collectives(file, LookedAt(LivePlaces(("n0",), ("",), 1), (0,), (1000,)))
 
 
+async def _door(folder: Path) -> None:
+    """Have a process accept a connection, and take its word on a call that nobody forwards."""
+    services = folder / "services" / "socket"
+    services.parent.mkdir()
+    settings = DoorSettings(
+        listen="127.0.0.1:0", services=str(services), secret_file=str(folder / "secret")
+    )
+    doors = Doors(1, settings, cast("StreamHandler", None))
+    port = doors.reserve()
+    await doors.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            await AdminStub(channel).ListNodes(admin_pb2.ListNodesRequest())
+    except grpc.aio.AioRpcError as error:
+        assert error.code() is grpc.StatusCode.UNAUTHENTICATED
+    finally:
+        await doors.stop()
+
+
 # By the file that runs as a process.
-CHILDREN: Mapping[str, Callable[[Path], Coroutine[None, None, None]]] = {judge.__file__: _judge}
+CHILDREN: Mapping[str, Callable[[Path], Coroutine[None, None, None]]] = {
+    judge.__file__: _judge,
+    door.__file__: _door,
+}
 
 if __name__ == "__main__":
     asyncio.run(CHILDREN[sys.argv[1]](Path(sys.argv[2])))
