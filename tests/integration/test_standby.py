@@ -182,6 +182,18 @@ def test_each_agent_that_asks_a_standby_reads_that_it_is_one(
         assert found == {(grpc.StatusCode.UNAVAILABLE, True): 300}
 
 
+def test_of_two_that_find_no_journal_one_makes_it_and_the_other_looks_again(
+    server: PostgresServer,
+) -> None:
+    backend = postgres_backend(server, server.new_database())
+    with backend.standing_by() as first, elsewhere(backend).standing_by() as second:
+        assert first.look("").is_gone
+        assert second.look("").is_gone
+        assert first.take("")
+        assert not second.take("")
+        assert not second.look("").is_gone
+
+
 def test_a_killed_controller_is_succeeded_with_all_that_it_had_acknowledged(
     tmp_path: Path, server: PostgresServer
 ) -> None:
