@@ -291,8 +291,12 @@ def _of_journal(journal: str) -> ControllerConfig | None:
 def _serve(config: ControllerConfig, options: Options) -> int:
     try:
         backend = journal_at(config.journal, config.journal_password_file)
+    except JournalRefusedError as error:
+        logger.error("%s", error)
+        return 1
+    options = replace(options, backend=backend)
+    try:
         with backend.errors():
-            options = replace(options, backend=backend)
             if config.role == STANDBY and not options.recover_by:
                 with backend.standing_by() as candidate:
                     asyncio.run(_run_standby(config, options, candidate))

@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import signal
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -21,7 +22,7 @@ from everstep_controller.journal.lease import GONE_UNCONNECTED_NS, LOOK_S
 from everstep_controller.journal.postgres.journal import PostgresBackend
 from everstep_controller.replay import replay
 from everstep_proto.controllers import BEHIND_KEY, named_active
-from everstep_proto.generated import admin_pb2, admin_pb2_grpc
+from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 from fakes.agent_stream import agent_stream
 from fakes.controllers import ControllerProcess, start_controller
 from fakes.local_secret import SECRET_LINE, shown
@@ -167,6 +168,43 @@ def test_a_standby_answers_what_the_journal_says_and_sends_orders_to_the_active_
         assert metric(standby, "everstep_controller_lag_events") == 0
         assert standby.terminate() == 0
         assert len(controllers(active.port)) == 1
+
+
+async def asked_for_streams(port: int, times: int) -> "Counter[tuple[grpc.StatusCode, bool]]":
+    """Ask for streams at once, as a fleet does; return how each was refused, and who was named."""
+    found: Counter[tuple[grpc.StatusCode, bool]] = Counter()
+
+    async def ask(channel: grpc.aio.Channel) -> None:
+        call = fleet_pb2_grpc.FleetStub(channel).Connect(metadata=shown())
+        with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
+            await call.write(fleet_pb2.AgentMessage(hello=fleet_pb2.Hello(node="node-1")))
+            await call.read()
+        told = standby_answer(await call.trailing_metadata())
+        found[await call.code(), told is not None] += 1
+
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        await asyncio.gather(*(ask(channel) for _ in range(times)))
+    return found
+
+
+def test_each_agent_that_asks_a_standby_reads_that_it_is_one(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with pair(server, tmp_path) as two, two.start(0), two.start(1) as standby:
+        found = asyncio.run(asked_for_streams(standby.port, 300))
+        assert found == {(grpc.StatusCode.UNAVAILABLE, True): 300}
+
+
+def test_of_two_that_find_no_journal_one_makes_it_and_the_other_looks_again(
+    server: PostgresServer,
+) -> None:
+    backend = postgres_backend(server, server.new_database())
+    with backend.standing_by() as first, elsewhere(backend).standing_by() as second:
+        assert first.look("").is_gone
+        assert second.look("").is_gone
+        assert first.take("")
+        assert not second.take("")
+        assert not second.look("").is_gone
 
 
 def test_a_killed_controller_is_succeeded_with_all_that_it_had_acknowledged(

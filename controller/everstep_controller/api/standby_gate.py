@@ -5,7 +5,9 @@ trailing metadata. Orders, questions that agents would have to be asked, and the
 are refused with the address of the active controller.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
     Context = grpc.aio.ServicerContext[Any, Any]
     Handler = grpc.RpcMethodHandler[Any, Any]
 
+# So long a call is let say what it wants, before it is refused.
+_FIRST_MESSAGE_S = 1.0
 _ADMIN = f"/{admin_pb2.DESCRIPTOR.services_by_name['Admin'].full_name}/"
 # All that is told from the journal alone.
 ANSWERED = frozenset(
@@ -79,6 +83,11 @@ class StandbyGate(grpc.aio.ServerInterceptor):
         return self._with_lag(handler) if handler is not None else None
 
     async def _refuse(self, _: object, context: "Context") -> NoReturn:
+        # A caller whose first message is under way when the call ends reads of that, and not why:
+        # grpc.aio has its write fail with "Internal error from Core".
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FIRST_MESSAGE_S):
+                await context.read()
         view = self._view()
         if view.active:
             where = f"the active one is {view.active}"

@@ -6,7 +6,11 @@ from contextlib import suppress
 import psycopg
 
 from everstep_controller.journal.lease import Look, Observation, observe
-from everstep_controller.journal.port import JournalAccessError, WriterSeen
+from everstep_controller.journal.port import (
+    JournalAccessError,
+    JournalLockedError,
+    WriterSeen,
+)
 from everstep_controller.journal.postgres.connection import DeadlineConnection, sentence
 from everstep_controller.journal.postgres.lease_session import (
     CHANNEL,
@@ -87,7 +91,11 @@ class PostgresCandidate:
         looked, self._looked = self._looked, None
         try:
             if looked is None:
-                self._session.take()
+                try:
+                    self._session.take()
+                except JournalLockedError:
+                    # Of two that find no journal, the other one has made it.
+                    return False
             else:
                 migrate(self._session.connection)
                 if not self._session.take_from(looked):
