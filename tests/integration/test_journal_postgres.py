@@ -114,6 +114,36 @@ def test_while_the_holder_writes_or_reads_a_long_journal_nobody_else_gets_in(
         pass
 
 
+def test_who_is_refused_is_not_listed_among_the_controllers(
+    shared: PostgresServer, database: str
+) -> None:
+    backend, refused = postgres_backend(shared, database), postgres_backend(shared, database)
+    backend.tell("the first")
+    refused.tell("the second")
+    with backend.lock(), closing(backend.open_reader()) as reader:
+        with pytest.raises(JournalLockedError), refused.lock():
+            pass
+        assert [one.told for one in reader.controllers()] == ["the first"]
+
+
+@pytest.mark.parametrize(
+    "written",
+    ['["a", "b", "c", 1e999, 5]', "[" * 100_000, '["a\\u0000", "b\\u001b[31m", "c", 1, 2]', "7"],
+)
+def test_a_holder_that_a_hand_has_written_is_succeeded_like_any_other(
+    shared: PostgresServer, database: str, written: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with backend.lock():
+        pass
+    shared.execute("update everstep.lease set holder = %s", (written,), database)
+    with backend.standing_by() as candidate:
+        seen = candidate.look("one that looks on")
+        assert seen.writer.isprintable()
+        wait_until(lambda: candidate.look("one that looks on").is_gone)
+        assert candidate.take("one that looks on")
+
+
 def test_a_holder_that_has_ended_on_this_machine_is_succeeded_at_once(
     shared: PostgresServer, database: str
 ) -> None:

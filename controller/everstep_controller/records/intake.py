@@ -82,6 +82,8 @@ class OutboxAcks:
         self._in_flight -= 1
         if self._flights.pop(flight, None) is not None and mark > self.journaled:
             self.journaled = mark
+            # After a failure it has gone back to what was journaled then.
+            self._accepted = max(self._accepted, mark)
             if self._before_failure:
                 self._before_failure = {one for one in self._before_failure if one > mark}
         return self.journaled

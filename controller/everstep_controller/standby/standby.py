@@ -233,10 +233,16 @@ class Standby:
         return await loop.run_in_executor(self._thread, question, *arguments)
 
     async def _close(self) -> None:
-        """Close the connection of the thread, which ends what it is at first."""
-        if self._reader is not None:
-            await self._asked(self._reader.close)
+        """Close the connection of the thread, which ends what it is at first.
+
+        It may be taking the journal, which the caller gives back only when that is over.
+        """
+        await self._asked(self._close_reader)
         self._thread.shutdown(wait=False)
+
+    def _close_reader(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
 
 
 def _named(writer: WriterSeen) -> str:

@@ -2,8 +2,13 @@
 
 import json
 from dataclasses import asdict, dataclass, fields
+from typing import TypeGuard
 
 _TEXT_MAX = 200
+# Major, minor and patch.
+_PARTS = 3
+# A process's number in the protocol, and more events than any journal has.
+_PID_MAX, _NUMBER_MAX = 2**32 - 1, 2**62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,11 +41,21 @@ def controller_told(text: str) -> ControllerTold:
     kept: dict[str, object] = {}
     for field in fields(ControllerTold):
         value, default = told.get(field.name), field.default
+        most = _PID_MAX if field.name == "pid" else _NUMBER_MAX
         if isinstance(value, str) and isinstance(default, str):
-            kept[field.name] = value[:_TEXT_MAX]
-        elif isinstance(value, int | float) and isinstance(default, int | float):
+            kept[field.name] = plain(value)
+        elif isinstance(default, int | float) and _is_count(value, most):
             kept[field.name] = type(default)(value)
     return ControllerTold(**kept)  # type: ignore[arg-type]
+
+
+def _is_count(value: object, most: int) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and 0 <= value <= most  # no NaN is
+
+
+def plain(text: str) -> str:
+    """Return a text as a terminal and the metadata of a call take it: ASCII, and not too long."""
+    return "".join(one if " " <= one <= "~" else "?" for one in text[:_TEXT_MAX])
 
 
 def skew_problem(own: str, writer: str) -> str:
@@ -67,4 +82,5 @@ def skew_problem(own: str, writer: str) -> str:
 
 def _numbers(version: str) -> tuple[int, ...]:
     parts = version.split(".")[:3]
-    return tuple(int(one) for one in parts) if all(one.isdigit() for one in parts) else ()
+    are_numbers = version.isascii() and len(parts) == _PARTS and all(map(str.isdigit, parts))
+    return tuple(map(int, parts)) if are_numbers else ()

@@ -82,3 +82,13 @@ def test_a_record_that_waited_at_a_refusal_is_sent_again_and_those_behind_it_are
     assert [acks.accept(sequence) for sequence in (1, 2, 3)] == [True, False, True]
     assert acks.submit([3]) == 0
     assert acks.submit([1]) == 3
+
+
+def test_what_turns_out_to_be_journaled_after_a_failure_is_not_taken_when_it_comes_again() -> None:
+    acks = OutboxAcks()
+    for sequence in (1, 2, 3):
+        acks.accept(sequence)
+        acks.submit([sequence])
+    acks.failed(3)
+    assert [acks.done(mark, flight=mark) for mark in (1, 2)] == [1, 2]
+    assert [acks.accept(sequence) for sequence in (1, 2, 3)] == [False, False, True]

@@ -232,6 +232,7 @@ class PostgresBackend:
             self._hold(session)
             yield
         finally:
+            session.forget_look()
             self._let_go(session)
 
     @contextmanager
@@ -241,8 +242,7 @@ class PostgresBackend:
         try:
             yield PostgresCandidate(session, self.around, lambda: self._hold(session))
         finally:
-            if self._session is None:
-                session.forget_look()
+            session.forget_look()
             self._let_go(session)
 
     def tell(self, told: str) -> None:

@@ -170,6 +170,8 @@ class LeaseSession:
         self._connection: DeadlineConnection | None = None
         self._warnings: list[str] = []
         self._row: LeaseRow | None = None
+        # The database may list it among those that look on.
+        self._is_listed = False
         self._unknown: _Unknown | None = None
         # By outbox: its node, and how far it is journaled.
         self.marks: dict[str, tuple[str, int]] = {}
@@ -222,6 +224,7 @@ class LeaseSession:
         if row is None:
             return False
         self.connection.execute(_FORGET, (self._id,))
+        self._is_listed = False
         self._row = LeaseRow.of(row)
         self._read_marks()
         if max(self._held.term, self._held.beat, self._held.writes) > _COUNT_MAX:
@@ -232,10 +235,12 @@ class LeaseSession:
 
     def forget_look(self) -> None:
         """Have this controller no longer listed among those that look on."""
+        if not self._is_listed:
+            return
         try:
             self.connection.execute(_FORGET, (self._id,))
         except (psycopg.Error, JournalAccessError) as error:
-            logger.info("this standby is listed for a while yet: %s", error)
+            logger.info("this controller is listed for a while yet: %s", error)
 
     def _wait_until_gone(self) -> LookedAt:
         """Return the lease of a holder that is gone. Raises JournalLockedError where one lives."""
@@ -268,7 +273,9 @@ class LeaseSession:
 
     def look(self) -> LookedAt:
         """Look at the lease. Raises psycopg.Error and JournalAccessError."""
-        row = self.connection.execute(_LOOK, (self._id, self.told)).fetchone()
+        connection = self.connection
+        self._is_listed = True
+        row = connection.execute(_LOOK, (self._id, self.told)).fetchone()
         if row is None:
             raise JournalAccessError("the row of the lease is gone")
         *lease, told, is_connected = row
@@ -447,9 +454,13 @@ def holder_of(told: str) -> Holder | None:
         return None
     try:
         holder_id, host, place, pid, started = json.loads(told)
-        return Holder(str(holder_id), Process(str(host), str(place), int(pid), int(started)))
-    except (ValueError, TypeError):
+        holder = Holder(str(holder_id), Process(str(host), str(place), int(pid), int(started)))
+    except (ValueError, TypeError, OverflowError, RecursionError):
+        holder = None
+    # Its name goes into logs and into a question to the database, which takes no NUL.
+    if holder is None or not f"{holder}{holder.id}".isprintable():
         return Holder(told, Process(f"{told!r:.60}", "", 0, 0))
+    return holder
 
 
 def _told(holder: Holder) -> str:
