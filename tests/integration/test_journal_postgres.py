@@ -862,8 +862,12 @@ def test_a_password_comes_from_its_file_and_is_in_no_sentence(
     asked = pytest.raises(JournalAccessError, match="name that as journal_password_file")
     with asked, without.lock():
         pass
+    file.chmod(0o644)
+    read_by_all = pytest.raises(JournalAccessError, match=r"mode 0644.*'chmod g-wx,o= ")
+    with read_by_all, backend.lock():
+        pass
     file.unlink()
-    unread = pytest.raises(JournalAccessError, match=r"journal_password_file: .*cannot be read")
+    unread = pytest.raises(JournalAccessError, match=r"cannot be read: No such.*'install -m 600 -o")
     with unread, backend.lock():
         pass
 
