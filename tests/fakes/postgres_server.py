@@ -115,6 +115,15 @@ class PostgresServer:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def fall_behind(self) -> None:
+        """Have a standby receive nothing more."""
+        self.setting("primary_conninfo", "")
+        wait_until(lambda: not self.execute("select 1 from pg_stat_wal_receiver"), 20)
+
+    def promote(self) -> None:
+        """Have a standby take writes."""
+        assert self.execute("select pg_promote()") == [(True,)]
+
     def run(self, program: str, *words: str) -> None:
         """Run a program of PostgreSQL's with this server."""
         here = ("--host=127.0.0.1", f"--port={self.port}", f"--username={_USER}")

@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import psycopg
 import pytest
 import trustme
 
@@ -562,6 +563,111 @@ def test_a_database_restored_from_yesterday_ends_the_controller_and_says_what_to
     assert numbers_in(backend) == [1, 2]
 
 
+def lacking_standby(server: PostgresServer, standby: PostgresServer) -> None:
+    """Fail over to a standby that has received nothing of late."""
+    server.kill()
+    standby.promote()
+
+
+def on_either(server: PostgresServer, standby: PostgresServer, database: str) -> PostgresBackend:
+    hosts = f"127.0.0.1:{server.port},127.0.0.1:{standby.port}"
+    url = server.url(database).replace(f"127.0.0.1:{server.port}", hosts)
+    return PostgresBackend(Place(url), surroundings())
+
+
+def test_a_new_leader_without_the_newest_commits_is_given_them_again_by_their_writer(
+    server: PostgresServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    database = server.new_database()
+    with server.standby("n2") as standby:
+        backend = on_either(server, standby, database)
+        with writing(backend) as store:
+            append(store, 1, 2)
+            wait_until(lambda: has_event(standby, database, 2))
+            standby.fall_behind()
+            append(store, 3, 4)
+            with store.transaction():
+                store.record(3, b"[3]")
+                store.set_fact("told", b"later")
+            append(store, 5)
+            lacking_standby(server, standby)
+            with pytest.raises(JournalUnknownError):
+                append(store, 6)
+            assert wait_until(lambda: settled(store)) == ["not made"]
+            append(store, 6)
+            assert store.decisions(2) == {3: b"[3]"}
+            assert store.fact("told") == b"later"
+            assert store.marks() == {"box": 6}
+        assert "lacked 3 commits of this controller, from event 3 on" in caplog.text
+        assert numbers_in(backend) == [1, 2, 3, 4, 5, 6]
+        # The next one reads it as whole.
+        with writing(backend) as store:
+            store.verify()
+
+
+def has_event(server: PostgresServer, database: str, number: int) -> bool:
+    asked = f"select 1 from everstep.event where seq = {number}"
+    with suppress(psycopg.errors.UndefinedTable):
+        return bool(server.execute(asked, database=database))
+    return False
+
+
+def test_a_new_leader_is_given_them_again_also_where_it_goes_in_the_middle_of_it(
+    server: PostgresServer,
+) -> None:
+    database = server.new_database()
+    with server.standby("n2") as standby:
+        backend = on_either(server, standby, database)
+        with writing(backend) as store:
+            append(store, 1)
+            wait_until(lambda: has_event(standby, database, 1))
+            standby.fall_behind()
+            for number in range(2, 6):
+                append(store, number)
+            lacking_standby(server, standby)
+            # It takes a part of it, and refuses the rest for a while.
+            standby.execute(
+                "create function everstep.no_space() returns trigger language plpgsql as "
+                "$$ begin if new.seq > 3 then raise exception 'full' using errcode = '53100'; "
+                "end if; return new; end $$; create trigger no_space before insert on "
+                "everstep.event for each row execute function everstep.no_space()",
+                database=database,
+            )
+            with pytest.raises(JournalUnknownError):
+                append(store, 6)
+            wait_until(lambda: "full" in why_unsettled(store))
+            assert has_event(standby, database, 3)
+            standby.execute("drop trigger no_space on everstep.event", database=database)
+            assert wait_until(lambda: settled(store)) == ["not made"]
+            append(store, 6)
+        assert numbers_in(backend) == [1, 2, 3, 4, 5, 6]
+
+
+def why_unsettled(store: PostgresJournal) -> str:
+    with pytest.raises(JournalUnknownError) as told:
+        store.settle()
+    return str(told.value)
+
+
+def test_a_new_leader_that_another_controller_has_written_is_given_nothing(
+    server: PostgresServer,
+) -> None:
+    database = server.new_database()
+    with server.standby("n2") as standby:
+        backend = on_either(server, standby, database)
+        with writing(backend) as store:
+            append(store, 1)
+            wait_until(lambda: has_event(standby, database, 1))
+            standby.fall_behind()
+            append(store, 2)
+            lacking_standby(server, standby)
+            with writing(elsewhere(postgres_backend(standby, database))) as other:
+                append(other, 2)
+                with pytest.raises(JournalLostError):
+                    append_surely(store, 3)
+        assert numbers_in(backend) == [1, 2]
+
+
 def test_another_clusters_database_in_its_place_is_not_written(
     shared: PostgresServer, database: str
 ) -> None:
@@ -776,8 +882,12 @@ def test_a_password_comes_from_its_file_and_is_in_no_sentence(
     asked = pytest.raises(JournalAccessError, match="name that as journal_password_file")
     with asked, without.lock():
         pass
+    file.chmod(0o644)
+    read_by_all = pytest.raises(JournalAccessError, match=r"mode 0644.*'chmod g-wx,o= ")
+    with read_by_all, backend.lock():
+        pass
     file.unlink()
-    unread = pytest.raises(JournalAccessError, match=r"journal_password_file: .*cannot be read")
+    unread = pytest.raises(JournalAccessError, match=r"cannot be read: No such.*'install -m 600 -o")
     with unread, backend.lock():
         pass
 

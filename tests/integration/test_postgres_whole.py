@@ -212,6 +212,33 @@ def test_a_database_that_was_restored_ends_the_controller_and_the_next_one_acts_
         assert successor.terminate() == 0
 
 
+def test_a_failover_to_a_standby_that_is_behind_loses_nothing_that_was_acknowledged(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    database = server.new_database()
+    with server.standby("n2") as standby:
+        hosts = f"127.0.0.1:{server.port},127.0.0.1:{standby.port}"
+        url = server.url(database).replace(f"127.0.0.1:{server.port}", hosts)
+        with start_controller(tmp_path, journal=url) as running:
+            assert running.process.stderr is not None
+            said: list[str] = []
+            log = threading.Thread(target=lambda: said.extend(running.process.stderr or ()))
+            log.start()
+            asyncio.run(send_until(running.port, 1, 10, 10))
+            standby.fall_behind()
+            reached = asyncio.run(send_until(running.port, 11, 20, 20))
+            server.kill()
+            standby.promote()
+            asyncio.run(resend_until(running.port, reached + 1, 30, 30))
+            assert running.process.poll() is None
+            running.process.terminate()
+            assert running.process.wait(30) == 0
+            log.join()
+        assert "lacked" in "".join(said)
+        assert journaled(standby, database) == list(range(1, 31))
+        assert replay(postgres_backend(standby, database), Core).differences == ()
+
+
 def brought(command: str, folder: Path, file: Path) -> "subprocess.CompletedProcess[str]":
     """Have a journal brought to a file or from one, by a process of its own."""
     return subprocess.run(

@@ -89,14 +89,15 @@ class Sending:
 
 @pytest.fixture(scope="module")
 def pair() -> Iterator[PatroniPair]:
+    """A pair in which user and database are made as the page says."""
     with patroni_pair() as running:
+        (made,) = [one for one in blocks(PAGE, HEADING, "sh") if "createdb" in one]
+        running.typed(made, running.leader(), "swordfish\nswordfish\n")
         yield running
 
 
-def database_made(pair: PatroniPair, folder: Path) -> tuple[str, Path]:
-    """Make user and database as the page says; return the address, and the password's file."""
-    (made,) = [one for one in blocks(PAGE, HEADING, "sh") if "createdb" in one]
-    pair.typed(made, pair.leader(), "swordfish\nswordfish\n")
+def address_of(pair: PatroniPair, folder: Path) -> tuple[str, Path]:
+    """Return the address of the page, and the file of its password."""
     password = folder / "password"
     password.write_text("swordfish\n")
     password.chmod(0o600)
@@ -123,15 +124,21 @@ def journaled(url: str, password: Path) -> set[int]:
     return {event.origin.sequence for event in found if isinstance(event.report, FindingRaised)}
 
 
+@contextmanager
+def controller(folder: Path, url: str, password: Path) -> Iterator[ControllerProcess]:
+    """Run one whose log somebody reads, for it has much to say."""
+    trust = f'secret_file = "{SECRET_FILE}"\njournal_password_file = "{password}"\n'
+    with start_controller(folder, journal=url, trust=trust) as running:
+        assert running.process.stderr is not None
+        threading.Thread(target=running.process.stderr.read).start()
+        yield running
+
+
 def test_a_killed_leader_and_a_switchover_lose_nothing_that_was_acknowledged(
     pair: PatroniPair, tmp_path: Path
 ) -> None:
-    url, password = database_made(pair, tmp_path)
-    trust = f'secret_file = "{SECRET_FILE}"\njournal_password_file = "{password}"\n'
-    with start_controller(tmp_path, journal=url, trust=trust) as running:
-        assert running.process.stderr is not None
-        log = threading.Thread(target=running.process.stderr.read)
-        log.start()
+    url, password = address_of(pair, tmp_path)
+    with controller(tmp_path, url, password) as running:
         sending = Sending(running.port)
         with sending.going_on():
             sending.wait_for_more()
@@ -157,6 +164,35 @@ def test_a_killed_leader_and_a_switchover_lose_nothing_that_was_acknowledged(
             pair.wait_for_both()
         assert running.process.poll() is None
         assert running.terminate() == 0
+    assert_whole(url, password, sending)
+
+
+def assert_whole(url: str, password: Path, sending: Sending) -> None:
+    """See that all is kept that was acknowledged, once, and nothing is missing in between."""
     kept = journaled(url, password)
     assert kept >= {number for _, number in sending.acknowledged}
     assert kept == set(range(1, max(kept) + 1))
+
+
+def test_a_strict_pair_waits_for_its_standby_and_goes_on_with_it(
+    pair: PatroniPair, tmp_path: Path
+) -> None:
+    leader = pair.wait_for_both()
+    (standby,) = set(pair.members) - {leader}
+    url, password = address_of(pair, tmp_path)
+    (strict,) = [one for one in blocks(PAGE, HEADING, "sh") if "strict" in one]
+    with controller(tmp_path, url, password) as running:
+        sending = Sending(running.port)
+        with sending.going_on():
+            sending.wait_for_more()
+            pair.typed(strict, leader)
+            pair.kill(standby)
+            wait_until(lambda: "JournalFull" in findings(running))
+            reached = sending.last
+            assert "JournalUnreplicated" not in findings(running)
+            pair.start(standby)
+            sending.wait_for_more()
+            wait_until(lambda: "JournalFull" not in findings(running))
+            assert sending.last > reached
+        assert running.terminate() == 0
+    assert_whole(url, password, sending)

@@ -87,8 +87,8 @@ class LostSynchrony:
     def sentence(self) -> str:
         """Return what a failover does now."""
         return (
-            f"commits of the journal are on one server alone ({self.why}): a failover to a standby "
-            "loses what that has not received, and a recovery tells the rest from the agents"
+            f"commits of the journal are on one server alone ({self.why}): a failover loses what "
+            "its standby has not received, unless this controller lives to write it again"
         )
 
 

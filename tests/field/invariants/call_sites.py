@@ -445,6 +445,12 @@ def _controller() -> Iterator[CallSite]:
         *(_N, "tmpfiles.d makes it for the controller"),
     )
     yield CallSite(
+        f"{c}journal.postgres.lease_session",
+        "the new leader of the database lacked %d commits of this controller, from event %d on, "
+        "and has been given them again: its replication is not synchronous",
+        *(_N, "the field's controller has its journal in a file"),
+    )
+    yield CallSite(
         *(f"{c}runtime.fold", "event %d (%s) made the core raise", _F, "the core is broken"),
         ("EventRejected",),
     )

@@ -7,7 +7,7 @@ no longer the one moves nothing, and writes no row.
 import json
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn
 
@@ -41,6 +41,11 @@ from everstep_controller.journal.postgres.connection import (
     sentence,
 )
 from everstep_controller.journal.postgres.pending_writes import PendingWrites
+from everstep_controller.journal.postgres.recent_writes import (
+    Position,
+    RecentWrite,
+    RecentWrites,
+)
 from everstep_controller.journal.postgres.schema import migrate
 
 logger = logging.getLogger(__name__)
@@ -88,6 +93,8 @@ _SETTLE = f"""
 update everstep.lease set beat = beat + 1 where journal = %s and term = %s and holder = %s
 returning {_ROW}
 """
+# A server that was a standby, or was restored from its log, has another one than before.
+_TIMELINE = "select substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)"
 _RELEASE = f"""
 with released as (
     update everstep.lease set holder = '', beat = beat + 1
@@ -122,6 +129,11 @@ class LeaseRow:
         sound = checksum(chain.seq, chain.link, chain.base_seq, chain.base_link) == told
         numbers = _int(term), str(holder), _int(beat), _int(writes)
         return cls(str(journal), *numbers, chain, sound)
+
+    @property
+    def position(self) -> Position:
+        """Return how far the journal goes."""
+        return Position(self.writes, self.chain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +185,10 @@ class LeaseSession:
         # The database may list it among those that look on.
         self._is_listed = False
         self._unknown: _Unknown | None = None
+        self._recent = RecentWrites()
+        # Of the server that has all that was written, by that connection; "": not known.
+        self._timeline = ""
+        self._timeline_of: DeadlineConnection | None = None
         # By outbox: its node, and how far it is journaled.
         self.marks: dict[str, tuple[str, int]] = {}
 
@@ -227,6 +243,7 @@ class LeaseSession:
         self._is_listed = False
         self._row = LeaseRow.of(row)
         self._read_marks()
+        self._learn_timeline()
         if max(self._held.term, self._held.beat, self._held.writes) > _COUNT_MAX:
             raise JournalRefusedError(_changed_counts("no controller counts so far"))
         if not self._held.is_sound:
@@ -325,20 +342,11 @@ class LeaseSession:
         """Make all of it durable. JournalWriteError, JournalUnknownError, JournalLostError."""
         if self._unknown is not None:
             self._settle_before()
-        held, chain = self._held, self._chain_after(writes)
+        chain = self._chain_after(writes)
         self._warnings.clear()
-        known = (held.journal, held.term, self._holder, held.chain.seq, held.beat, held.writes)
-        parts = list(writes.parts())
-        named = ", ".join(f"part_{at} as ({text})" for at, (text, _) in enumerate(parts))
-        # Who follows the journal is woken by events alone: a beat tells nothing new.
-        answer = f"pg_notify('{CHANNEL}', '')" if writes.events else ""
-        statement = (
-            f"with fence as ({_FENCE}){', ' * bool(parts)}{named} select {answer} from fence"
-        )
-        values = [*_values(chain), *known, *(value for _, told in parts for value in told)]
         self._unknown = _Unknown(writes, chain)
         try:
-            found = self.connection.execute(statement.encode(), values).rowcount
+            found = self._send(self._held, writes, chain)
         except JournalAccessError as error:
             raise JournalUnknownError(str(error)) from error
         except psycopg.Error as error:
@@ -349,6 +357,19 @@ class LeaseSession:
         if not found:
             self._raise_lost()
         self._take_over(self._unknown, beats=1)
+
+    def _send(self, before: LeaseRow, writes: PendingWrites, chain: Chain) -> int:
+        """Write where the row is as before; return 1, or 0 where it is another. psycopg.Error."""
+        known = (before.chain.seq, before.beat, before.writes)
+        parts = list(writes.parts())
+        named = ", ".join(f"part_{at} as ({text})" for at, (text, _) in enumerate(parts))
+        # Who follows the journal is woken by events alone: a beat tells nothing new.
+        answer = f"pg_notify('{CHANNEL}', '')" if writes.events else ""
+        first = f"with fence as ({_FENCE}){', ' * bool(parts)}"
+        statement = f"{first}{named} select {answer} from fence"
+        values = [*_values(chain), before.journal, before.term, self._holder, *known]
+        values += [value for _, told in parts for value in told]
+        return self.connection.execute(statement.encode(), values).rowcount
 
     def _settle_before(self) -> None:
         """Find out what a beat has become that nobody else asks for. Raises JournalWriteError."""
@@ -387,6 +408,8 @@ class LeaseSession:
         if (now.journal, now.term, now.holder, now.chain.seq, now.writes) == mine:
             # A question of ours was answered to nobody, and has moved the beat.
             raise JournalUnknownError("the lease was moved by a connection that was given up")
+        if self._missing_there(now):
+            raise JournalUnknownError("the new leader of the database lacks the newest commits")
         raise _lost(held, now)
 
     def _read_row(self) -> LeaseRow:
@@ -424,12 +447,69 @@ class LeaseSession:
         now = LeaseRow.of(row)
         self._unknown = None
         self._row = replace(held, beat=now.beat)
-        if (now.writes, now.chain.seq) == (held.writes, held.chain.seq):
-            return False
         if unknown and (now.writes, now.chain) == (held.writes + 1, unknown.chain):
             self._take_over(unknown, beats=0)
             return True
-        raise _lost(held, now)
+        self._bring_to(now)
+        return False
+
+    def _bring_to(self, now: LeaseRow) -> None:
+        """Have the journal go as far as this writer has written. Raises JournalLostError."""
+        held = self._held
+        if (now.writes, now.chain.seq) == (held.writes, held.chain.seq):
+            self._learn_timeline()
+        elif missing := self._missing_there(now):
+            self._write_again(now, missing)
+            self._learn_timeline()
+        else:
+            raise _lost(held, now)
+
+    def _missing_there(self, now: LeaseRow) -> Sequence[RecentWrite]:
+        """Return what a new leader lacks of this writer's; () where it is no such one.
+
+        Rows that were restored one by one, or changed by hand, are on the old time line: nobody
+        knows what else was done to them.
+        """
+        held, timeline = self._held, self._read_timeline()
+        is_mine = (now.journal, now.term, now.holder) == (held.journal, held.term, self._holder)
+        if not (is_mine and now.is_sound and "" != timeline > self._timeline != ""):
+            return ()
+        return self._recent.missing(now.position)
+
+    def _learn_timeline(self) -> None:
+        """Remember the time line of the server, which has all that was written."""
+        self._timeline, self._timeline_of = self._read_timeline(), self._connection
+
+    def _read_timeline(self) -> str:
+        """Return the time line of the server; "" where it does not say."""
+        try:
+            found = self.connection.execute(_TIMELINE).fetchone()
+        except (psycopg.Error, JournalAccessError):
+            return ""
+        return str(found[0]) if found else ""
+
+    def _write_again(self, now: LeaseRow, missing: Sequence[RecentWrite]) -> None:
+        """Bring a new leader what it lacks, one by one. Raises JournalUnknownError in between."""
+        before = now
+        for one in missing:
+            self._warnings.clear()
+            try:
+                found = self._send(before, one.written, one.after.chain)
+            except (psycopg.Error, JournalAccessError) as error:
+                why = sentence(error) if isinstance(error, psycopg.Error) else str(error)
+                raise JournalUnknownError(why) from error
+            if self._warnings or not found:
+                raise JournalUnknownError("; ".join(self._warnings) or "the lease was moved")
+            before = replace(
+                before, beat=before.beat + 1, writes=one.after.writes, chain=one.after.chain
+            )
+        self._row = replace(self._held, beat=before.beat)
+        logger.warning(
+            "the new leader of the database lacked %d commits of this controller, from event %d "
+            "on, and has been given them again: its replication is not synchronous",
+            len(missing),
+            now.chain.seq + 1,
+        )
 
     def _take_over(self, written: _Unknown, beats: int) -> None:
         """Know from now on what is durable."""
@@ -438,6 +518,10 @@ class LeaseSession:
         self._row = replace(
             held, beat=held.beat + beats, writes=held.writes + 1, chain=written.chain
         )
+        if self._connection is not self._timeline_of:
+            self._learn_timeline()
+        now_ns = self._around.monotonic_ns()
+        self._recent.note(held.position, self._row.position, written.writes, now_ns)
         self.marks |= written.writes.marks
         for outbox in written.writes.forgotten:
             self.marks.pop(outbox, None)
