@@ -179,7 +179,7 @@ async def asked_for_streams(port: int, times: int) -> "Counter[tuple[grpc.Status
         with contextlib.suppress(grpc.RpcError, asyncio.InvalidStateError):
             await call.write(fleet_pb2.AgentMessage(hello=fleet_pb2.Hello(node="node-1")))
             await call.read()
-        told = standby_answer(await call.trailing_metadata())
+        told = named_active(list(await call.trailing_metadata() or ()))
         found[await call.code(), told is not None] += 1
 
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

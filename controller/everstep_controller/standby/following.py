@@ -2,9 +2,9 @@
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from everstep_controller.journal.lease import LOOK_S
+from everstep_controller.journal.lease import GONE_AFTER_OUTAGE_NS, LOOK_S
 from everstep_controller.journal.port import (
     Announcement,
     JournalReader,
@@ -83,6 +83,9 @@ class FollowedJournal:
         # When it had all that was in the journal, in the machine's boot time.
         self._caught_up_ns = clock.boot_ns()
         self._is_behind = True
+        self._highest_term = 0
+        # Since when the journal lacks what was read of it.
+        self._back_since_ns: int | None = None
 
     def take(self, news: JournalNews) -> None:
         """Fold what has come.
@@ -105,21 +108,38 @@ class FollowedJournal:
             self._caught_up_ns = self.clock.boot_ns()
 
     def _hear_look(self, news: JournalNews, writer: WriterSeen) -> None:
-        term = self.writer.term if self.writer is not None else 0
-        if writer.head < self.read_through or writer.term < term:
-            raise JournalWentBackError(
-                f"the database goes back to event {writer.head} of term {writer.term}, and this "
-                f"standby has read up to event {self.read_through} of term {term}: it was restored "
-                "from an older copy, or its new leader lacks what the old one had. Start "
-                "'everstep-controller recover', which rebuilds from the agents what it does not "
-                "have"
-            )
+        if self._has_gone_back(writer):
+            # Nobody takes such a journal over.
+            self.writer = replace(writer, is_gone=False)
+            return
         self.writer = writer
         self.fold.hear_rejections(news.rejected)
         if news.alive_ns:
             self.clock.reach(news.alive_ns)
         if news.lines:
             self.after_line = news.lines[-1].id
+
+    def _has_gone_back(self, writer: WriterSeen) -> bool:
+        """Return whether the journal lacks what was read of it; raises where that stays so.
+
+        A new leader of the database that was behind is given the rest again by a writer that lives
+        (postgres/recent_writes.py), within the time in which it finds the database.
+        """
+        term = self._highest_term
+        if writer.head >= self.read_through and writer.term >= term:
+            self._back_since_ns, self._highest_term = None, writer.term
+            return False
+        now_ns = self.clock.boot_ns()
+        if self._back_since_ns is None:
+            self._back_since_ns = now_ns
+        if now_ns - self._back_since_ns < GONE_AFTER_OUTAGE_NS:
+            return True
+        raise JournalWentBackError(
+            f"the database goes back to event {writer.head} of term {writer.term}, and this "
+            f"standby has read up to event {self.read_through} of term {term}: it was restored "
+            "from an older copy, or its new leader lacks what the old one had. Start "
+            "'everstep-controller recover', which rebuilds from the agents what it does not have"
+        )
 
     @property
     def is_behind(self) -> bool:

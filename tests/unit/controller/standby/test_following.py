@@ -10,6 +10,7 @@ import pytest
 from everstep_controller.core.dispatch.core import Core
 from everstep_controller.core.events import ControllerStarted, JournaledEvent, TimerDue
 from everstep_controller.journal import codec
+from everstep_controller.journal.lease import GONE_AFTER_OUTAGE_NS
 from everstep_controller.journal.port import JournalWentBackError, StoredEvent, WriterSeen
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.fold import Fold
@@ -121,13 +122,45 @@ def test_a_long_backlog_is_read_in_parts_and_told_as_a_lag(tmp_path: Path) -> No
     store.close()
 
 
-def test_a_journal_that_has_gone_back_is_not_followed(tmp_path: Path) -> None:
-    events = [ControllerStarted(str(i)) for i in range(3)]
-    store = journal(tmp_path / "j", *events)
-    following = followed(Fold(Core, store))
+def gone_back(path: Path, clock: list[int]) -> FollowedJournal:
+    """Return what has followed three events, and then sees two; time is in ``clock``."""
+    store = journal(path, *[ControllerStarted(str(i)) for i in range(3)])
+    time = ControllerClock(0, 0, wall_ns=lambda: 0, boot_ns=lambda: clock[0])
+    following = FollowedJournal(Fold(Core, store), time, 0)
     following.take(read_at_look(store, writer(3), 0, 0))
+    store.close()
+    following.take(JournalNews(writer=replace(writer(2), is_gone=True)))
+    return following
+
+
+def test_a_journal_that_has_gone_back_is_taken_over_by_nobody_and_given_up_later(
+    tmp_path: Path,
+) -> None:
+    clock = [0]
+    following = gone_back(tmp_path / "j", clock)
+    clock[0] = GONE_AFTER_OUTAGE_NS - 1
+    following.take(JournalNews(writer=replace(writer(2), is_gone=True)))
+    assert following.writer is not None
+    assert not following.writer.is_gone
+    clock[0] += 1
     with pytest.raises(JournalWentBackError, match=r"back to event 2 of term 1.*up to event 3"):
         following.take(JournalNews(writer=writer(2)))
+
+
+def test_a_writer_that_lives_gives_a_new_leader_what_it_lacked(tmp_path: Path) -> None:
+    clock = [0]
+    following = gone_back(tmp_path / "j", clock)
+    following.take(JournalNews(writer=writer(3)))
+    clock[0] = 2 * GONE_AFTER_OUTAGE_NS
+    following.take(JournalNews(writer=replace(writer(2), term=2)))
+    clock[0] += GONE_AFTER_OUTAGE_NS - 1
+    following.take(JournalNews(writer=writer(3)))
+
+
+def test_a_term_that_goes_back_is_as_bad(tmp_path: Path) -> None:
+    clock = [0]
+    following = gone_back(tmp_path / "j", clock)
+    following.take(JournalNews(writer=replace(writer(4), term=0)))
+    clock[0] = GONE_AFTER_OUTAGE_NS
     with pytest.raises(JournalWentBackError, match="of term 0"):
         following.take(JournalNews(writer=replace(writer(4), term=0)))
-    store.close()
