@@ -141,7 +141,9 @@ class ControllerChoice:
             at_s = self._due_s(one)
             if at_s <= now_s:
                 one.asked_s, self._last = now_s, one.address
-                self._gate_s = now_s + PATIENCE_S + self._spread_s()
+                # One that is asked again and again does not put off the question to another one.
+                if one.answer is None:
+                    self._gate_s = now_s + PATIENCE_S + self._spread_s()
                 return Step(one.address)
             soonest_s = at_s if soonest_s is None else min(soonest_s, at_s)
         return Step(at_s=soonest_s)
@@ -149,10 +151,10 @@ class ControllerChoice:
     def failed(self, address: str, failure: Failure, now_s: float) -> None:
         """The question to a controller has brought no stream."""
         one = self._of(address)
-        one.asked_s = None
+        one.asked_s, is_first = None, one.answer is None
         one.answer, one.answered_s = failure.answer, now_s
         one.ready_s = now_s + self._wait_s(one, failure)
-        if all(other.asked_s is None for other in self._known):
+        if is_first and all(other.asked_s is None for other in self._known):
             self._gate_s = now_s + self._spread_s()
         self._prefer(failure.active, now_s)
         self._release_outdated(now_s)

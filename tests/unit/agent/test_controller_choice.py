@@ -291,3 +291,15 @@ def test_a_controller_is_doubted_when_a_record_waits_and_nothing_is_acknowledged
     assert watch.is_stalled(0, 15.0, 131.0)
     # What is acknowledged slowly is acknowledged.
     assert not any(watch.is_stalled(number, 0.0, 2.0 * number) for number in range(200, 300))
+
+
+def test_a_dead_controller_that_is_asked_again_does_not_put_off_the_question_to_another() -> None:
+    # It refuses at once, as a machine does whose controller has ended.
+    first_asked = []
+    for seed in range(500):
+        choice = _choice(seed=seed)
+        choice.welcomed(A)
+        choice.lost(_GONE, 0.0, good=True)
+        story = Story(choice, _taken_over(2.6)).run(0.0)
+        first_asked.append(story.times(B)[0])
+    assert max(first_asked) < 3.0
