@@ -142,6 +142,11 @@ class FollowedJournal:
         )
 
     @property
+    def may_take(self) -> bool:
+        """Return whether nobody writes the journal any more, and this state is its own."""
+        return self.writer is not None and self.writer.is_gone
+
+    @property
     def is_behind(self) -> bool:
         """Return whether more is in the journal than could be read at once."""
         return self._is_behind

@@ -151,7 +151,7 @@ class Standby:
                 raise
             if news.writer is not None:
                 self._refuse_skew(news.writer)
-                if followed.writer.is_gone and await self._taken(followed):
+                if followed.may_take and await self._taken(followed):
                     return
             if not followed.is_behind:
                 await asyncio.sleep(_APART_S)
