@@ -57,6 +57,9 @@ def acknowledged_once(evidence: Evidence) -> Iterator[str]:
             through[outbox] = max(through.get(outbox, 0), note.number("through"))
         elif note.kind == "recorded":
             recorded[RecordKey(outbox, note.number("sequence"))] = note.text("what")
+    for note in evidence.notes:
+        if note.kind == "forgotten":
+            yield f"{note.node} was welcomed with less than had been acknowledged to it"
     for key, what in recorded.items():
         acknowledged = key.sequence <= through.get(key.outbox, 0)
         if acknowledged and what not in _WITHOUT_ROW and not found[key]:

@@ -123,6 +123,11 @@ def test_a_record_that_is_journaled_twice_is_found() -> None:
     assert told == "record 2 of outbox o is journaled 2 times"
 
 
+def test_a_welcome_that_takes_back_what_was_acknowledged_is_found() -> None:
+    told = _broken(ONCE, replace(SOUND, notes=[*SOUND.notes, _note("forgotten")]))
+    assert told == "gpu-1 was welcomed with less than had been acknowledged to it"
+
+
 def test_a_record_that_nobody_acknowledged_may_be_in_the_journal_once() -> None:
     known = [*SOUND.journaled, RecordKey("o", 4)]
     assert violations(replace(SOUND, journaled=known))[ONCE] == []
