@@ -28,7 +28,7 @@ CHECKS := check-types check-pyright check-layers check-facts check-pages check-s
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo dist release images test test-thorough test-all test-jitter test-real test-long test-kubernetes field field-hangs check $(CHECKS) house format \
+.PHONY: help install demo dist release images test test-thorough test-all test-jitter test-real test-long test-kubernetes field field-hangs chaos check $(CHECKS) house format \
 	reference proto clean
 
 help: ## List what can be made.
@@ -110,6 +110,10 @@ field: $(FRAMEWORKS) ## Play the field for an hour, as root: booted machines, sh
 field-hangs: $(TORCH_READY) ## Hang 160 jobs under the shipped units, as root, half of them with torch, and time how soon each trains on (FIELD="--repeats 3 --scripts torch").
 	@.ci/install-servers
 	PYTHONPATH=tests $(BIN)/python -m field.hangs $(FIELD)
+
+chaos: $(READY) ## Kill, stop and cut three controllers, their database and agents at random for an hour, as root, and judge what they left (CHAOS="--minutes 5 --seed 7").
+	@.ci/install-servers
+	PYTHONPATH=tests $(BIN)/python -m chaos $(CHAOS)
 
 check: $(TORCH_READY) ## Run what CI runs before the tests: style, types, layers, generated files.
 	@$(MAKE) --no-print-directory --jobs=$(WORKERS) --output-sync=target $(CHECKS)

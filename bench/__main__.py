@@ -13,6 +13,7 @@ BENCHMARKS = {
     "cadence": "cadence.benchmark",
     "command-line": "scale.command_line",
     "cuts": "liveness.cuts",
+    "failover": "failover.benchmark",
     "fleet": "fleet.benchmark",
     "hang-faults": "hangs.faults",
     "hang-recovery": "hangs.recovery",

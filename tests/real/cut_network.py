@@ -5,7 +5,7 @@ Used by scripts that run in a namespace of their own: nothing of it is left when
 
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -67,6 +67,14 @@ class Network:
                 device = "br0" if name == "controller" else "eth0"
                 for other in there:
                     self._drop(name, "iif", device, "from", self.hosts[other])
+
+    def isolate(self, names: Collection[str]) -> None:
+        """Let nothing pass between each of these and anybody else."""
+        for here in self.hosts:
+            device = "br0" if here == "controller" else "eth0"
+            for other in self.hosts:
+                if other != here and (here in names or other in names):
+                    self._drop(here, "iif", device, "from", self.hosts[other])
 
     def rule(self, name: str, *what: str) -> None:
         """Have what comes in at a node treated so: ``("ipproto", "udp", "blackhole")``."""

@@ -42,11 +42,15 @@ class OutboxAcks:
     _handed_over: int = 0
     # Records that were handed over before one that failed: they are not taken a second time.
     _before_failure: set[int] = field(default_factory=set)
-    # When it was last written down how far it is journaled.
+    # When it was last written down how far it is journaled, how far, and the newest record but for
+    # progress that was handed over: of those an agent is told nothing else later, so that they are
+    # written down before they are acknowledged.
     marked_ns: int | None = None
+    marked: int = 0
+    lasting: int = 0
 
     def __post_init__(self) -> None:
-        self._accepted = self.journaled
+        self._accepted = self.marked = self.journaled
 
     def accept(self, sequence: int) -> bool:
         """Return whether a record is new; it is held until it is submitted."""
@@ -103,6 +107,7 @@ class OutboxAcks:
             self._before_failure.update(handed)
         self._held.clear()
         self._accepted = self.journaled
+        self.marked = min(self.marked, self.journaled)
 
 
 # How far an outbox was taken is written down with each of its records but for progress, and with
@@ -276,21 +281,28 @@ class Intake:
         rowless, self._rowless = self._rowless, []
         lasting, passing = self._hand_over(rejected), self._hand_over(rowless)
         if lasting or passing:
-            future = self._runtime.submit_marks((*_marks(lasting), *self._due_marks(passing)))
+            marks = (*_marks(lasting, rejected), *self._due_marks(passing))
+            future = self._runtime.submit_marks(marks)
             future.add_done_callback(partial(self._settle, lasting + passing))
 
     def _submit(self, event: Event, origins: Iterable[Origin]) -> None:
+        origins = tuple(origins)
         taking = self._hand_over(origins)
         progress = isinstance(event, JobProgressed)
-        future = self._runtime.submit(event, (self._due_marks if progress else _marks)(taking))
+        marks = self._due_marks(taking) if progress else _marks(taking, origins)
+        future = self._runtime.submit(event, marks)
         future.add_done_callback(partial(self._done, event, taking))
 
     def _due_marks(self, taking: "Iterable[_InFlight]") -> tuple[Mark, ...]:
-        """Return the marks of progress that are written down: of each outbox one a minute."""
+        """Return the marks of progress that are written down: of each outbox one a minute.
+
+        One that releases records that came behind it, and were journaled before it, is written too.
+        """
         due, last_ns = [], self._now_ns - _MARK_NS
         for mark, acks, _ in taking:
-            if acks.marked_ns is None or acks.marked_ns <= last_ns:
-                acks.marked_ns = self._now_ns
+            owed = acks.marked < acks.lasting
+            if owed or acks.marked_ns is None or acks.marked_ns <= last_ns:
+                acks.marked_ns, acks.marked = self._now_ns, mark.sequence
                 due.append(mark)
         return tuple(due)
 
@@ -352,7 +364,14 @@ class _InFlight(NamedTuple):
     flight: int
 
 
-def _marks(taking: Iterable[_InFlight]) -> tuple[Mark, ...]:
+def _marks(taking: Iterable[_InFlight], origins: Iterable[Origin]) -> tuple[Mark, ...]:
+    """Return the marks that are written down with records that have a row of their own."""
+    newest: dict[str, int] = {}
+    for origin in origins:
+        newest[origin.outbox] = max(newest.get(origin.outbox, 0), origin.sequence)
+    for mark, acks, _ in taking:
+        acks.marked = mark.sequence
+        acks.lasting = max(acks.lasting, newest[mark.outbox])
     return tuple(one.mark for one in taking)
 
 

@@ -191,6 +191,29 @@ def test_progress_is_acknowledged_at_once_and_marked_once_a_minute() -> None:
     asyncio.run(scenario())
 
 
+def test_a_record_behind_progress_without_a_row_is_marked_before_it_is_acknowledged() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        taking = intake(desk)
+        for first in (3, 5):
+            assert taking.is_new(origin(first))
+            steps = ReportedSteps("job", 1, first, (5,), (0,), 0, origin(first))
+            taking.take_steps(steps, first * _S)
+            assert taking.is_new(origin(first + 1))
+            taking.take_event(origin(first + 1), check(first + 1), first * _S)
+            # The step of one of two nodes makes no row, and waits for the next tick.
+            assert desk.submitted[-1][1] == (Mark("a", "box", first - 1),)
+            await desk.journal()
+            assert desk.acknowledgements[-1] == first - 1
+            taking.tick((first + 1) * _S)
+            # Nothing else in the journal says that this agent is told of its check's end.
+            assert desk.marked[-1][0] == (Mark("a", "box", first + 1),)
+            await desk.journal()
+            assert desk.acknowledgements[-1] == first + 1
+
+    asyncio.run(scenario())
+
+
 def test_the_ends_of_a_nodes_ranks_are_two_rows_before_what_it_says_next() -> None:
     async def scenario() -> None:
         desk = Desk()
