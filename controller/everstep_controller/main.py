@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 from everstep_common.config import EX_CONFIG, ConfigError, load
 from everstep_common.logs import configure_logging
@@ -47,6 +48,8 @@ _DEFAULT_CONFIG = Path("/etc/everstep/controller.toml")
 # Objects made and not dropped between two passes over the young ones: more than the plan of a job
 # of 100,000 ranks makes.
 _YOUNG_OBJECTS_MAX = 400_000
+# How long a start that shall stop may take yet: longer than a write to a database that answers.
+_START_STOPS_S = 15.0
 # Why it does not start: errors that say what happened and what to do.
 _TOLD_AS_THEY_ARE = (
     JournalLockedError,
@@ -381,7 +384,7 @@ async def _run(config: ControllerConfig, options: Options) -> None:
 async def _serve_until(config: ControllerConfig, options: Options, stop: asyncio.Event) -> None:
     """Be the active controller until a signal, an order to hand over, or a failure."""
     controller = Controller.open(config, options)
-    await controller.start()
+    await _started(controller, stop)
     logger.info(
         "version %s, term %d, listening %s, metrics on port %d, journal %s",
         VERSION,
@@ -399,13 +402,33 @@ async def _serve_until(config: ControllerConfig, options: Options, stop: asyncio
     }
     await asyncio.wait({failure, *ending}, return_when=asyncio.FIRST_COMPLETED)
     if failure.done():
-        logger.critical("%s; this process ends, and the next one goes on", failure.result())
-        # At once, as by a kill: nothing of what a stop waits for is certain to come.
-        os._exit(1)
+        _end_failed(failure.result())
     notify("STOPPING=1")
     for task in (failure, watchdog, *ending):
         task.cancel()
     await controller.stop()
+
+
+async def _started(controller: Controller, stop: asyncio.Event) -> None:
+    """Start a controller. One that fails meanwhile, or shall stop and cannot write, ends here."""
+    starting = asyncio.create_task(controller.start(), name="start")
+    failure = asyncio.create_task(controller.failure(), name="failure")
+    stopping = asyncio.create_task(stop.wait(), name="signals")
+    await asyncio.wait({starting, failure, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done() and not failure.done():
+        await asyncio.wait({starting, failure}, timeout=_START_STOPS_S)
+    if not starting.done():
+        why = failure.result() if failure.done() else "the journal did not answer at the start"
+        _end_failed(why)
+    failure.cancel()
+    stopping.cancel()
+    starting.result()
+
+
+def _end_failed(why: str) -> NoReturn:
+    logger.critical("%s; this process ends, and the next one goes on", why)
+    # At once, as by a kill: nothing of what a stop waits for is certain to come.
+    os._exit(1)
 
 
 def _listening(config: ControllerConfig, port: int) -> str:

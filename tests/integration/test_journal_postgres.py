@@ -145,6 +145,19 @@ def test_a_holder_that_a_hand_has_written_is_succeeded_like_any_other(
         assert candidate.take("one that looks on")
 
 
+def test_who_looks_on_and_cannot_count_on_is_told_how_the_counts_are_put_right(
+    shared: PostgresServer, database: str
+) -> None:
+    backend = postgres_backend(shared, database)
+    with backend.lock():
+        pass
+    shared.execute("update everstep.lease set beat = 9223372036854775807", database=database)
+    with backend.standing_by() as candidate:
+        assert candidate.look("one that looks on").is_gone
+        with pytest.raises(JournalRefusedError, match=r"update everstep.lease set term"):
+            candidate.take("one that looks on")
+
+
 def test_a_holder_that_has_ended_on_this_machine_is_succeeded_at_once(
     shared: PostgresServer, database: str
 ) -> None:

@@ -226,6 +226,23 @@ def test_a_killed_controller_is_succeeded_with_all_that_it_had_acknowledged(
         assert journaled(server, two.url) == (list(range(1, 201)), 3)
 
 
+def test_one_that_loses_the_journal_while_it_starts_ends_with_a_sentence(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with pair(server, tmp_path) as two:
+        with two.start(0) as active:
+            assert active.terminate() == 0
+        server.execute(
+            "create function everstep.lose() returns trigger language plpgsql as "
+            "$$ begin update everstep.lease set holder = ''; return null; end $$; "
+            "create trigger lose after update of term on everstep.lease "
+            "for each statement execute function everstep.lose()",
+            database=two.database,
+        )
+        with pytest.raises(AssertionError, match="somebody has changed the row of the journal's"):
+            two.start(0)
+
+
 def test_one_that_stood_still_wakes_ends_and_has_written_nothing(
     tmp_path: Path, server: PostgresServer
 ) -> None:

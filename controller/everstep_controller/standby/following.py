@@ -20,7 +20,7 @@ from everstep_controller.runtime.timeline import alive_ns
 # Lines of the event list that are read at once.
 _LINES_MAX = 1000
 # Events that are folded at once, before others of the loop have their turn.
-EVENTS_MAX = 500
+EVENTS_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)

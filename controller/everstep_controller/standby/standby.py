@@ -179,8 +179,7 @@ class Standby:
             logger.info("the journal was given back; this standby takes over")
         try:
             taken = await self._take(self._told_of(followed))
-        except JournalAccessError as error:
-            self._note_trouble(str(error))
+        except JournalAccessError:
             return False
         if not taken:
             logger.info("another controller was faster; standing by")
@@ -196,7 +195,11 @@ class Standby:
         return writer
 
     async def _take(self, told: ControllerTold) -> bool:
-        return await self._asked(self._parts.candidate.take, replace(told, seq=0).encode())
+        try:
+            return await self._asked(self._parts.candidate.take, replace(told, seq=0).encode())
+        except JournalAccessError as error:
+            self._note_trouble(str(error))
+            raise
 
     def _told_of(self, followed: FollowedJournal) -> ControllerTold:
         return replace(

@@ -218,8 +218,6 @@ class LeaseSession:
         migrate(self.connection)
         try:
             taken = self.take_from(self._wait_until_gone())
-        except psycopg.errors.NumericValueOutOfRange as error:
-            raise JournalRefusedError(_changed_counts(sentence(error))) from error
         except psycopg.Error as error:
             raise JournalAccessError(sentence(error)) from error
         if not taken:
@@ -231,12 +229,15 @@ class LeaseSession:
     def take_from(self, looked: LookedAt) -> bool:
         """Take the lease of a holder that is gone; False where it has changed since that look.
 
-        Raises psycopg.Error and DamagedJournalError.
+        Raises psycopg.Error, JournalRefusedError, DamagedJournalError and JournalAccessError.
         """
         seen = looked.row
         self._end_backends(holder_of(seen.holder))
         values = (self._holder, self.told, seen.journal, seen.term, seen.beat)
-        row = self.connection.execute(_TAKE, values).fetchone()
+        try:
+            row = self.connection.execute(_TAKE, values).fetchone()
+        except psycopg.errors.NumericValueOutOfRange as error:
+            raise JournalRefusedError(_changed_counts(sentence(error))) from error
         if row is None:
             return False
         self.connection.execute(_FORGET, (self._id,))
