@@ -230,7 +230,6 @@ def test_a_job_trains_on_through_a_hand_over_and_a_machine_that_nothing_reaches(
     for box in boxes:
         said = box.run("journalctl", "--no-pager", "--unit=everstep-controller")
         assert "Traceback" not in said
-        assert not box.run("journalctl", "--no-pager", "--grep=SIGSYS", check=False).count(
-            "everstep"
-        )
-    assert _everstep(first, "events").count("NodeLost") == 0
+        assert "Operation not permitted" not in said
+    # The machine that nothing reached was lost for as long, and nobody else.
+    assert "node-2 is lost" not in _everstep(first, "events")
