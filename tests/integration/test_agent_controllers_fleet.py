@@ -15,10 +15,10 @@ from everstep_proto.controllers import ACTIVE_ADDRESS_KEY
 from everstep_proto.generated import fleet_pb2, fleet_pb2_grpc
 from everstep_proto.keepalive import permitted_pings
 from fakes.one_loop import run
-from fakes.waits import eventually
+from fakes.waits import crowding, eventually
 from integration.uplink_rig import Rig, running
 
-_AGENTS = 60
+_AGENTS = 30
 Context = grpc.aio.ServicerContext[fleet_pb2.AgentMessage, fleet_pb2.ControllerMessage]
 
 pytestmark = pytest.mark.timeout(120)
@@ -115,8 +115,9 @@ def test_a_fleet_stays_with_a_slow_controller_and_is_at_its_successor_when_it_is
             loop = asyncio.get_running_loop()
             began_s = loop.time()
             await eventually(lambda: not any(rig.outbox.counts.waiting for rig in rigs))
-            assert loop.time() - began_s < 20.0
-            assert two.streams == _AGENTS
+            assert loop.time() - began_s < 20.0 * crowding()
+            # A question that was open as the first stream ended may have been asked twice.
+            await eventually(lambda: two.streams - two.ended == _AGENTS)
         await second.stop(0)
         every = {(f"outbox-{one}", sequence) for one in range(_AGENTS) for sequence in range(1, 16)}
         assert journal.acknowledged == Counter(every)
