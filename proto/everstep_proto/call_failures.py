@@ -4,6 +4,9 @@ import re
 
 from everstep_proto.web_server import is_web_server
 
+# Trailing metadata of a call that the controller itself has refused, in a sentence of its own.
+SAID_KEY = "everstep-said"
+
 # What operating systems, TLS and gRPC call the causes, the first that is found: words for people,
 # and what of it is worth knowing.
 _CAUSES: tuple[tuple[tuple[str, ...], str, str], ...] = (

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import itertools
 import signal
+import subprocess
+import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
@@ -24,8 +26,8 @@ from everstep_controller.replay import replay
 from everstep_proto.controllers import BEHIND_KEY, named_active
 from everstep_proto.generated import admin_pb2, admin_pb2_grpc, fleet_pb2, fleet_pb2_grpc
 from fakes.agent_stream import agent_stream
-from fakes.controllers import ControllerProcess, start_controller
-from fakes.local_secret import SECRET_LINE, shown
+from fakes.controllers import ControllerProcess, environment, start_controller
+from fakes.local_secret import SECRET_FILE, SECRET_LINE, shown
 from fakes.ports import reserved_port
 from fakes.postgres_server import PostgresServer, postgres_server
 from fakes.receiver import GOOD, answer, receiver, say
@@ -338,6 +340,35 @@ def test_the_connections_of_a_controller_on_another_machine_say_that_it_is_dead(
         assert not looks[1].is_gone
         assert looks[-1].is_gone
         assert candidate.take("")
+
+
+def test_an_order_that_the_journal_cannot_take_is_refused_in_the_controllers_words(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    read_only = "alter database {} set default_transaction_read_only = {}"
+    end = "select pg_terminate_backend(pid) from pg_stat_activity where datname = '{}'"
+    with pair(server, tmp_path) as two, two.start(0) as active:
+        server.execute(read_only.format(two.database, "on"))
+        server.execute(end.format(two.database))
+        # The first write's outcome is unknown, until the server says that it takes none.
+        wait_until(lambda: "JournalFull" in command(active.port, "findings").stdout)
+        told = command(active.port, "pause", "--reason", "while nothing can be written")
+        assert told.returncode == 1
+        assert "the journal" in told.stderr
+        assert "no controller answers" not in told.stderr
+        server.execute(read_only.format(two.database, "off"))
+        server.execute(end.format(two.database))
+        assert active.terminate() == 0
+
+
+def command(port: int, *words: str) -> "subprocess.CompletedProcess[str]":
+    """Run a command of everstep."""
+    program = "import sys; from everstep.entry import main; sys.exit(main())"
+    access = ("--controller", f"127.0.0.1:{port}", "--secret-file", str(SECRET_FILE))
+    return subprocess.run(
+        [sys.executable, "-c", program, *words, *access],
+        env=environment(), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
 
 
 def test_a_database_that_was_restored_is_taken_over_by_nobody_before_a_recovery(

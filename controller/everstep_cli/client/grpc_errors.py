@@ -15,7 +15,7 @@ from everstep_cli.client.admin import (
 )
 from everstep_cli.client.connection import Connection
 from everstep_common.printable import printable
-from everstep_proto.call_failures import in_words
+from everstep_proto.call_failures import SAID_KEY, in_words
 from everstep_proto.controllers import named_active
 from everstep_proto.web_server import is_web_server
 
@@ -70,8 +70,16 @@ def active_told(call: object) -> str | None:
     return None if trailing is None else named_active(trailing())
 
 
+def is_said(call: object) -> bool:
+    """Return whether the controller itself has said why a call failed."""
+    trailing = getattr(call, "trailing_metadata", None)  # the stubs do not know it of an error
+    return trailing is not None and SAID_KEY in dict(trailing() or ())
+
+
 def _unavailable(connection: Connection, error: grpc.RpcError) -> AdminError:
     code, details = status(error)
+    if is_said(error):
+        return RefusedError(details)
     active = active_told(error)
     if active is not None:
         return _standby(connection, details, active)

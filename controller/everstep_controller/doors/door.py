@@ -65,7 +65,7 @@ class Controller(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._room.set()
 
-    def connection_lost(self, _: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol."""
         self._room.set()
         if not self.gone.done():

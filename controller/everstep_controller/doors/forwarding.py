@@ -5,7 +5,7 @@ anything. The services listen at a socket in a folder that only the controller's
 """
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import grpc
 import msgspec
@@ -69,7 +69,7 @@ def _streaming(ask: Any) -> Any:  # noqa: ANN401 - as above
     return answer
 
 
-async def _fail(context: Context, error: grpc.aio.AioRpcError) -> None:
+async def _fail(context: Context, error: grpc.aio.AioRpcError) -> NoReturn:
     told = tuple(error.trailing_metadata() or ())
     await context.abort(error.code(), error.details() or "", trailing_metadata=told)
 

@@ -62,7 +62,7 @@ class DoorLink(asyncio.Protocol):
         """See asyncio.Protocol."""
         self._room.set()
 
-    def connection_lost(self, _: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """See asyncio.Protocol: the door is gone, and with it its streams."""
         self._room.set()
         streams, self._streams = self._streams, {}

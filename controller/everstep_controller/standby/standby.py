@@ -5,7 +5,7 @@ All that waits for the database is done in one thread; the state is folded on th
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -69,7 +69,7 @@ class StandbyParts:
     candidate: JournalCandidate
     open_reader: Callable[[], JournalReader]
     # Fold the journal that a reader shows; called on the event loop.
-    follow: Callable[[JournalReader], FollowedJournal]
+    follow: Callable[[JournalReader], Awaitable[FollowedJournal]]
     # What serves the state and tells of new lines of the event list.
     serve: Callable[[FollowedJournal], Served]
     publish: Callable[[JournalNews], None]
@@ -116,7 +116,7 @@ class Standby:
         parts = self._parts
         self._refuse_skew(writer)
         logger.info("standing by: %s writes the journal (term %d)", _named(writer), writer.term)
-        followed = parts.follow(parts.open_reader())
+        followed = await parts.follow(parts.open_reader())
         served = parts.serve(followed)
         await served.start()
         parts.ready(served)

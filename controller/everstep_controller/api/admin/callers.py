@@ -19,6 +19,7 @@ from everstep_controller.api.admin.errors import (
 from everstep_controller.api.admin.event_log import FollowerTooSlowError
 from everstep_controller.journal.group_commit import JournalFull
 from everstep_controller.journal.port import JournalAccessError
+from everstep_proto.call_failures import SAID_KEY
 from everstep_proto.tls import LOCAL, Identity, IdentityError, Role, peer_identity
 
 Servicer = TypeVar("Servicer")
@@ -80,7 +81,8 @@ async def failing_with_codes(context: Context) -> AsyncIterator[None]:
         yield
     except tuple(_CODES) as error:
         code = next(code for kind, code in _CODES.items() if isinstance(error, kind))
-        await context.abort(code, str(error))
+        # Of the same code are calls that never came as far as this.
+        await context.abort(code, str(error), trailing_metadata=((SAID_KEY, "1"),))
 
 
 def question(
