@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -16,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType, MappingProxyType
 
+import psycopg
 from failover.rows import Samples
 
 from chaos.evidence import ChainEnds, Evidence
@@ -243,25 +245,60 @@ def _judged(scene: Scene, witness: JournalWitness, what: str) -> Iterator[Sample
         yield Samples(f"{what}: {name}", "", [len(found)], 0, "sum")
 
 
+class _LeaseWatch(threading.Thread):
+    """Watch of the lease: when it was given back, and when it was taken."""
+
+    def __init__(self, world_: World) -> None:
+        super().__init__(daemon=True)
+        self._url = world_.server.url(world_.database)
+        self._over = threading.Event()
+        self.given_back_s = self.taken_s = 0.0
+
+    def run(self) -> None:
+        """Look at it again and again."""
+        asked = b"select term, holder from everstep.lease"
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            first = connection.execute(asked).fetchone()
+            while not self.taken_s and not self._over.wait(_LOOK_S):
+                now = connection.execute(asked).fetchone()
+                assert first is not None
+                assert now is not None
+                if not now[1]:
+                    self.given_back_s = self.given_back_s or time.monotonic()
+                elif now[0] > first[0]:
+                    self.taken_s = time.monotonic()
+
+    def end(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self.join()
+
+
 def measure_hand_over(scene: Scene, _: str) -> Iterator[Samples]:
     """Yield how long a hand-over takes until a record is acknowledged by the successor."""
     took: list[float] = []
+    taken: list[float] = []
     for _number in range(scene.rounds):
         active = scene.settle()
         scene.fleet.ask("talk", 0)
         scene.until(scene.settled, "all acknowledgements")
         successor = next(one for one in scene.world.machines if one is not active)
+        watch = _LeaseWatch(scene.world)
+        watch.start()
         began_s = time.monotonic()
         with scene.world.admin(active) as admin:
             order = admin_pb2.HandOverRequest(reason="a benchmark", operator="bench")
             admin.call(lambda stub, order=order: stub.HandOver, order)  # type: ignore[misc]
         # Some node's record is acknowledged by the successor, whichever is first.
         took.append(scene.fleet.seconds("acknowledged_by", successor.address) - began_s)
-        print(f"handed over in {took[-1]:.2f} s", file=sys.stderr, flush=True)
+        watch.end()
+        taken.append(watch.taken_s - began_s)
+        print(f"taken after {taken[-1]:.2f} s, {took[-1]:.2f} s", file=sys.stderr, flush=True)
         active.wait()
         active.start()
     yield Samples("hand-over: a record acknowledged by the successor", "s", took, 1.0, "median")
     yield Samples("hand-over: the same", "s", took)
+    yield Samples("hand-over: the lease is taken", "s", taken)
 
 
 def measure_pause(scene: Scene, _: str) -> Iterator[Samples]:
