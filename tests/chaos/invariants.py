@@ -43,12 +43,8 @@ def _stored(row: EventRow) -> StoredEvent:
     return StoredEvent(row.seq, row.now_ns, row.kind, row.body)
 
 
-def acknowledged_once(evidence: Evidence) -> Iterator[str]:
-    """Each record that was acknowledged is in the journal exactly once, any other at most once."""
-    found = Counter(evidence.journaled)
-    for key, times in found.items():
-        if times > 1:
-            yield f"record {key.sequence} of outbox {key.outbox} is journaled {times} times"
+def _told_by_agents(evidence: Evidence) -> tuple[dict[str, int], dict[RecordKey, str]]:
+    """Return how far each outbox was acknowledged, and what was recorded in each."""
     through: dict[str, int] = {}
     recorded: dict[RecordKey, str] = {}
     for note in evidence.notes:
@@ -57,6 +53,16 @@ def acknowledged_once(evidence: Evidence) -> Iterator[str]:
             through[outbox] = max(through.get(outbox, 0), note.number("through"))
         elif note.kind == "recorded":
             recorded[RecordKey(outbox, note.number("sequence"))] = note.text("what")
+    return through, recorded
+
+
+def acknowledged_once(evidence: Evidence) -> Iterator[str]:
+    """Each record that was acknowledged is in the journal exactly once, any other at most once."""
+    found = Counter(evidence.journaled)
+    for key, times in found.items():
+        if times > 1:
+            yield f"record {key.sequence} of outbox {key.outbox} is journaled {times} times"
+    through, recorded = _told_by_agents(evidence)
     for note in evidence.notes:
         if note.kind == "forgotten":
             yield f"{note.node} was welcomed with less than had been acknowledged to it"
