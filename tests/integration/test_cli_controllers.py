@@ -208,7 +208,8 @@ def test_every_call_is_a_question_or_an_order() -> None:
     orders = {name for name in names if not is_question(operator.attrgetter(name))}
     assert orders == {
         *("AddMaintenance", "CancelMaintenance", "CancelRestart", "ClearInjections"),
-        *("DeclareLost", "Drain", "ForgetJob", "Inject", "Isolate", "MakeToken", "Pause"),
+        *("DeclareLost", "Drain", "ForgetJob", "HandOver", "Inject", "Isolate", "MakeToken"),
+        "Pause",
         *("Release", "RemoveNode", "RestartJob", "Resume", "RevokeCertificates", "RevokeToken"),
         *("StopJob", "TestPair", "TestWebhook"),
     }

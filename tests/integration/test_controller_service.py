@@ -29,7 +29,7 @@ def test_the_service_manager_hears_that_it_is_ready_turns_and_stops(folder: Path
         )
         with running, ThreadPoolExecutor(1) as pool:
             said = [manager.recv(4096).decode() for _ in range(4)]
-            assert said == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]
+            assert said == ["READY=1\nSTATUS=active", "WATCHDOG=1", "WATCHDOG=1", "WATCHDOG=1"]
             # Read meanwhile: the kernel keeps ten datagrams, and what finds no room is lost.
             code = pool.submit(running.terminate)
             rest: list[str] = []
@@ -45,7 +45,7 @@ def test_one_without_a_watchdog_is_not_asked_for_signs_of_life(folder: Path) -> 
         manager.settimeout(20)
         with start_controller(folder, NOTIFY_SOCKET=str(folder / "notify")) as running:
             assert running.terminate() == 0
-        assert [manager.recv(4096) for _ in range(2)] == [b"READY=1", b"STOPPING=1"]
+        assert [manager.recv(4096) for _ in range(2)] == [b"READY=1\nSTATUS=active", b"STOPPING=1"]
 
 
 def test_the_metrics_tell_of_controller_nodes_and_findings(tmp_path: Path) -> None:

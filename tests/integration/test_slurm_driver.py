@@ -141,7 +141,9 @@ def test_the_token_is_read_at_each_call(site: Site) -> None:
     assert tokens == ["first", "first", "second"]
     file.unlink()
     said = failure(driver)
+    said, _, what_to_type = said.partition("; ")
     assert said == f"drivers.slurm.jwt_file: {file} cannot be read: No such file or directory"
+    assert what_to_type.startswith("'install -m 600 ")
 
 
 def test_a_token_that_has_ended_is_told_with_how_to_make_another(site: Site) -> None:
