@@ -234,7 +234,7 @@ def _judged(scene: Scene, witness: JournalWitness, what: str) -> Iterator[Sample
         notes, (), ChainEnds(0, b"", 0, b""), written, takings, journaled, (), 0, ()
     )
     comparison = witness.replay()
-    yield Samples(f"{what}: records acknowledged", "", [acknowledged(notes)], None, "sum")
+    yield Samples(f"{what}: records acknowledged", "", [len(acknowledged(notes))], None, "sum")
     for name, found in (
         ("acknowledged records lost or doubled", list(acknowledged_once(evidence))),
         ("rows written by one that was superseded", list(one_writer(evidence))),

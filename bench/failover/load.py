@@ -38,6 +38,7 @@ _DURABLE = ("fsync=on", "full_page_writes=on")
 class _Place:
     """Folder and port of a controller, and what it cost in each window, in cores."""
 
+    name: str
     folder: Path
     port: int
     # A database; "" for a file.
@@ -70,15 +71,16 @@ def measure(options: argparse.Namespace) -> Iterator[Row]:
         secret = folder / "secret"
         make_secret(secret)
         rounds = max(1, min(options.repeats, 3))
-        alone = _Place(folder / "file", free_port())
-        active = _Place(folder / "active", free_port())
-        standby = _Place(folder / "standby", free_port())
+        alone, active, standby = (
+            _Place(name, folder, free_port()) for name in ("file", "active", "standby")
+        )
         for number in range(rounds):
             for places in ([alone], [active, standby]):
                 if places[0] is active:
                     active.url = standby.url = server.url(server.new_database())
-                else:
-                    alone.folder = folder / f"file-{number}"
+                # Another journal is another cluster's, and its file is beside the configuration.
+                for place in places:
+                    place.folder = folder / f"{place.name}-{number}"
                 _window(places, secret, options.seconds)
         file = Series(f"{AGENTS} agents, journal in a file: controller", alone.cores, "cores")
         yield file.figure()

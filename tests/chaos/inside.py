@@ -158,7 +158,10 @@ def _evidence(scene: Scene, witness: JournalWitness) -> Evidence:
         written=witness.written(),
         takings=witness.takings(),
         journaled=list(witness.recorded_events()),
-        differences=[f"event {one.seq} ({one.kind})" for one in comparison.differences],
+        differences=[
+            f"event {one.seq} ({one.kind}): recorded {one.recorded}, decided {one.decided}"
+            for one in comparison.differences
+        ],
         replayed=comparison.events,
         controllers=[end for machine in scene.world.machines for end in machine.ended],
     )

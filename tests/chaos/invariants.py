@@ -43,32 +43,17 @@ def _stored(row: EventRow) -> StoredEvent:
     return StoredEvent(row.seq, row.now_ns, row.kind, row.body)
 
 
-def _told_by_agents(evidence: Evidence) -> tuple[dict[str, int], dict[RecordKey, str]]:
-    """Return how far each outbox was acknowledged, and what was recorded in each."""
-    through: dict[str, int] = {}
-    recorded: dict[RecordKey, str] = {}
-    for note in evidence.notes:
-        outbox = note.text("outbox")
-        if note.kind == "ack":
-            through[outbox] = max(through.get(outbox, 0), note.number("through"))
-        elif note.kind == "recorded":
-            recorded[RecordKey(outbox, note.number("sequence"))] = note.text("what")
-    return through, recorded
-
-
 def acknowledged_once(evidence: Evidence) -> Iterator[str]:
     """Each record that was acknowledged is in the journal exactly once, any other at most once."""
     found = Counter(evidence.journaled)
     for key, times in found.items():
         if times > 1:
             yield f"record {key.sequence} of outbox {key.outbox} is journaled {times} times"
-    through, recorded = _told_by_agents(evidence)
     for note in evidence.notes:
         if note.kind == "forgotten":
             yield f"{note.node} was welcomed with less than had been acknowledged to it"
-    for key, what in recorded.items():
-        acknowledged = key.sequence <= through.get(key.outbox, 0)
-        if acknowledged and what not in _WITHOUT_ROW and not found[key]:
+    for key, what in acknowledged(evidence.notes).items():
+        if not found[key]:
             yield f"record {key.sequence} of outbox {key.outbox} ({what}) was acknowledged and lost"
 
 
@@ -169,7 +154,7 @@ def checked(evidence: Evidence) -> Mapping[str, int]:
     orders = sum(note.kind in ("taken", "refused") for note in evidence.notes)
     return {
         "one total order": len(evidence.rows),
-        "acknowledged records exactly once": acknowledged(evidence.notes),
+        "acknowledged records exactly once": len(acknowledged(evidence.notes)),
         "decisions follow from the journal": evidence.replayed,
         "no agent takes an older term": orders,
         "an order's id has one meaning": orders,
@@ -178,19 +163,27 @@ def checked(evidence: Evidence) -> Mapping[str, int]:
     }
 
 
-def acknowledged(notes: Sequence[Note]) -> int:
-    """Return how many records that are journaled one by one were acknowledged."""
-    through: dict[str, int] = {}
+def acknowledged(notes: Sequence[Note]) -> Mapping[RecordKey, str]:
+    """Return the records that are journaled one by one and were acknowledged, and their kinds.
+
+    To the process that recorded them: what an agent had not sent or written when it was killed is
+    nobody's, and the numbers of the next process are higher.
+    """
+    waiting: dict[str, dict[int, str]] = {}
+    found: dict[RecordKey, str] = {}
     for note in notes:
-        if note.kind == "ack":
-            outbox = note.text("outbox")
-            through[outbox] = max(through.get(outbox, 0), note.number("through"))
-    return sum(
-        note.kind == "recorded"
-        and note.text("what") not in _WITHOUT_ROW
-        and note.number("sequence") <= through.get(note.text("outbox"), 0)
-        for note in notes
-    )
+        outbox = note.text("outbox")
+        mine = waiting.setdefault(outbox, {})
+        if note.kind == "begun":
+            mine.clear()
+        elif note.kind == "recorded":
+            what = note.text("what")
+            if what not in _WITHOUT_ROW and not note.told.get("flaps"):
+                mine[note.number("sequence")] = what
+        elif note.kind == "ack":
+            for sequence in [one for one in mine if one <= note.number("through")]:
+                found[RecordKey(outbox, sequence)] = mine.pop(sequence)
+    return found
 
 
 def violations(evidence: Evidence) -> Mapping[str, Sequence[str]]:

@@ -66,6 +66,11 @@ _STORE_CLOSE_S = 5.0
 Note = Callable[[str, str, dict[str, object]], None]
 
 
+def _key(report: FindingRaised | FindingCleared) -> tuple[str, str]:
+    found = report.finding if isinstance(report, FindingRaised) else report
+    return found.component, found.condition
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlace:
     """Where a simulated node is, and how it reaches its controllers."""
@@ -311,6 +316,7 @@ class SimulatedNode:
         )
         self._orders = _WatchedOrders(Orders(self.gate, targets), self.gate, note)
         self._cluster = cluster
+        note("begun", {"outbox": outbox.name})
 
     async def run(self) -> None:
         """Keep a stream open until cancelled."""
@@ -325,7 +331,10 @@ class SimulatedNode:
         record = record_of(report, job)
         self.outbox.record(record)
         told: dict[str, object] = {"outbox": self.outbox.name, "sequence": record.sequence}
-        self.note(self.place.name, "recorded", told | {"what": type(report).__name__})
+        # What comes again and again of one component is merged, and has no row of its own.
+        flaps = isinstance(report, FindingRaised | FindingCleared) and _key(report) == FATAL
+        told |= {"what": type(report).__name__, "flaps": flaps}
+        self.note(self.place.name, "recorded", told)
 
     def join(self) -> None:
         """Have a launcher ask for the job."""

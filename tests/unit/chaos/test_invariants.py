@@ -123,6 +123,23 @@ def test_a_record_that_is_journaled_twice_is_found() -> None:
     assert told == "record 2 of outbox o is journaled 2 times"
 
 
+def test_what_an_agent_had_not_sent_when_it_was_killed_is_not_acknowledged_to_the_next() -> None:
+    notes = [*SOUND.notes, _note("begun", outbox="o"), _recorded(100), _ack(100)]
+    known = [*SOUND.journaled, RecordKey("o", 100)]
+    assert not violations(replace(SOUND, notes=notes, journaled=known))[ONCE]
+    assert violations(replace(SOUND, notes=notes))[ONCE]
+
+
+def test_a_finding_that_flaps_needs_no_row_of_its_own() -> None:
+    flapping = _note("recorded", outbox="o", sequence=5, what="FindingRaised", flaps=True)
+    notes = [*SOUND.notes, flapping, replace(_recorded(6)), _ack(6)]
+    found = violations(replace(SOUND, notes=notes))[ONCE]
+    assert found == [
+        "record 4 of outbox o (FindingRaised) was acknowledged and lost",
+        "record 6 of outbox o (FindingRaised) was acknowledged and lost",
+    ]
+
+
 def test_a_welcome_that_takes_back_what_was_acknowledged_is_found() -> None:
     told = _broken(ONCE, replace(SOUND, notes=[*SOUND.notes, _note("forgotten")]))
     assert told == "gpu-1 was welcomed with less than had been acknowledged to it"
