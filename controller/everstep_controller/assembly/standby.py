@@ -79,14 +79,15 @@ class _Maker:
 
     def follow(self, history: JournalReader) -> FollowedJournal:
         """Fold the journal. Raises ConfigError, and what folding does."""
+        recorded = history.last_decision()
         fold = Fold(self.options.core_factory, history)
-        for _ in fold.replay():
-            pass
+        # Who writes may be dead already, before it has recorded the newest ones.
+        unrecorded = [taken for taken in fold.replay() if taken.seq > recorded]
         last_ns = max(history.last()[1], alive_ns(history))
         offset_ns = last_ns - self.options.boot_ns()
         clock = ControllerClock(0, offset_ns, self.options.wall_ns, self.options.boot_ns)
         self._bases.append(self._foundation(fold, history, clock))
-        return FollowedJournal(fold, clock, history.last_announcement())
+        return FollowedJournal(fold, clock, history.last_announcement(), unrecorded)
 
     def _foundation(self, fold: Fold, history: JournalReader, clock: ControllerClock) -> Foundation:
         """Return what the parts of a controller rest on; nothing is ever journaled through it."""
