@@ -263,6 +263,25 @@ def test_one_that_stood_still_wakes_ends_and_has_written_nothing(
         assert journaled(server, two.url) == (list(range(1, 21)), 2)
 
 
+def test_what_one_had_not_recorded_before_the_other_began_is_recorded_by_that(
+    tmp_path: Path, server: PostgresServer
+) -> None:
+    with pair(server, tmp_path) as two, two.start(0) as active:
+        asyncio.run(send(active.port, 1, 20))
+        active.process.send_signal(signal.SIGSTOP)
+        database = two.url.rsplit("/", 1)[1]
+        # As where it stands still, or dies, between a commit and the next.
+        server.execute(
+            "delete from everstep.decision where seq > (select max(seq) - 10 from everstep.event)",
+            database=database,
+        )
+        with two.start(1) as standby:
+            wait_until(lambda: is_active(standby.port))
+            active.kill()
+            assert standby.terminate() == 0
+        assert journaled(server, two.url) == (list(range(1, 21)), 2)
+
+
 async def handed_over(port: int, order: admin_pb2.HandOverRequest) -> str | None:
     """Order it while an agent is connected; return what that agent is told of the successor."""
     async with agent_stream(port, "node-1") as agent:

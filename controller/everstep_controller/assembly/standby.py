@@ -30,7 +30,7 @@ from everstep_controller.journal.reading import JournalReads
 from everstep_controller.metrics.role_metrics import role_metrics
 from everstep_controller.runtime.clock import ControllerClock
 from everstep_controller.runtime.cluster_file import Cluster, ClusterFile, ClusterKeeper, cluster_of
-from everstep_controller.runtime.fold import Fold
+from everstep_controller.runtime.fold import Fold, TakenEvent
 from everstep_controller.runtime.runtime import Runtime
 from everstep_controller.runtime.timeline import ResumedTimeline, alive_ns
 from everstep_controller.standby.following import FollowedJournal, JournalNews
@@ -83,15 +83,20 @@ class _Maker:
 
     async def follow(self, history: JournalReader) -> FollowedJournal:
         """Fold the journal. Raises ConfigError, and what folding does."""
+        recorded = history.last_decision()
         fold = Fold(self.options.core_factory, history)
-        for number, _ in enumerate(fold.replay()):
+        # Who writes may be dead already, before it has recorded the newest ones.
+        unrecorded: list[TakenEvent] = []
+        for number, taken in enumerate(fold.replay()):
+            if taken.seq > recorded:
+                unrecorded.append(taken)
             if not number % _IN_A_ROW:
                 await asyncio.sleep(0)
         last_ns = max(history.last()[1], alive_ns(history))
         offset_ns = last_ns - self.options.boot_ns()
         clock = ControllerClock(0, offset_ns, self.options.wall_ns, self.options.boot_ns)
         self._bases.append(self._foundation(fold, history, clock))
-        return FollowedJournal(fold, clock, history.last_announcement())
+        return FollowedJournal(fold, clock, history.last_announcement(), unrecorded)
 
     def _foundation(self, fold: Fold, history: JournalReader, clock: ControllerClock) -> Foundation:
         """Return what the parts of a controller rest on; nothing is ever journaled through it."""

@@ -279,9 +279,9 @@ class GroupCommit:
         if not (taken or self._owed or self._failing or is_beat):
             return
         began_s = self._loop.time()
+        if self._failing and not self._probe(store, taken):
+            return
         try:
-            if self._failing:
-                store.probe()
             self._write(store, taken)
         except JournalWriteError as error:
             self._fail(taken, JournalFull(f"the journal cannot be written: {error}"))
@@ -295,6 +295,20 @@ class GroupCommit:
             self._failing = False
             self._post(self._recovered, self._valid_epoch)
         self._note_durable(taken)
+
+    def _probe(self, store: JournalWriter, taken: list[JournalEntry]) -> bool:
+        """Return whether the journal can be written again, before entries are written."""
+        try:
+            store.probe()
+        except JournalWriteError as error:
+            self._fail(taken, JournalFull(f"the journal cannot be written: {error}"))
+            return False
+        except JournalUnknownError as error:
+            # None of the entries is in it: what becomes of it is nothing to them.
+            self._unsettled = _Unsettled(str(error))
+            self._held[:0] = taken
+            return False
+        return True
 
     def _write(self, store: JournalWriter, entries: list[JournalEntry]) -> None:
         numbered = [entry for entry in entries if entry.kind]

@@ -1,7 +1,7 @@
 """Following a journal: what a standby reads of it at once, and the state that it folds."""
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from everstep_controller.journal.lease import GONE_AFTER_OUTAGE_NS, LOOK_S
@@ -72,14 +72,20 @@ class Followed:
 class FollowedJournal:
     """State of a journal that another controller writes; used on the event loop."""
 
-    def __init__(self, fold: Fold, clock: ControllerClock, after_line: int) -> None:
+    def __init__(
+        self,
+        fold: Fold,
+        clock: ControllerClock,
+        after_line: int,
+        unrecorded: Iterable[TakenEvent] = (),
+    ) -> None:
         self.fold = fold
         self.clock = clock
         # The newest event that was read: it may have been one that is left out.
         self.read_through = fold.seq
         self.after_line = after_line
         self.writer: WriterSeen | None = None
-        self._unrecorded: deque[TakenEvent] = deque()
+        self._unrecorded = deque(unrecorded)
         # When it had all that was in the journal, in the machine's boot time.
         self._caught_up_ns = clock.boot_ns()
         self._is_behind = True

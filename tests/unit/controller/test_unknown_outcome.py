@@ -12,7 +12,12 @@ import pytest
 from everstep_controller.core.events import TimerDue
 from everstep_controller.journal import codec
 from everstep_controller.journal.group_commit import GroupCommit, JournalEntry, JournalFull
-from everstep_controller.journal.port import JournalLostError, JournalUnknownError, JournalWriter
+from everstep_controller.journal.port import (
+    JournalLostError,
+    JournalUnknownError,
+    JournalWriteError,
+    JournalWriter,
+)
 from everstep_controller.journal.sqlite.journal import SqliteJournal
 
 
@@ -251,3 +256,51 @@ def test_who_has_the_journal_alone_is_always_sure(tmp_path: Path) -> None:
         await journal.stop()
 
     asyncio.run(scenario())
+
+
+class RefusingJournal(DistantJournal):
+    """A journal that refuses the first write, and whose line breaks in the look whether it can."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, iter([]), iter([]))
+        self.refused, self.broken = False, False
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """See JournalWriter."""
+        self.begin()
+        yield
+        if self.refused:
+            self.commit()
+            return
+        self.refused = True
+        self.rollback()
+        raise JournalWriteError("read-only")
+
+    def probe(self) -> None:
+        """See JournalWriter."""
+        if not self.broken:
+            self.broken, self._was_kept = True, True
+            raise JournalUnknownError("the line broke")
+
+
+def test_a_look_whose_outcome_is_unknown_acknowledges_no_entry(tmp_path: Path) -> None:
+    async def scenario() -> Sender:
+        sender = Sender()
+        journal = GroupCommit(lambda: RefusingJournal(tmp_path / "j"), sender)
+        journal.start(0)
+        await send(journal, sender, "refused")
+        while not sender.refused:
+            sender.changed.clear()
+            await sender.changed.wait()
+        await send(journal, sender, "kept")
+        while not sender.done:
+            sender.changed.clear()
+            await sender.changed.wait()
+        await journal.stop()
+        return sender
+
+    sender = asyncio.run(scenario())
+    store = SqliteJournal(tmp_path / "j", read_only=True)
+    assert [(one.seq, one.body.decode()) for one in store.events(0)] == sender.done
+    store.close()
