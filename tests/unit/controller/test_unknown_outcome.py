@@ -284,7 +284,7 @@ class RefusingJournal(DistantJournal):
             raise JournalUnknownError("the line broke")
 
 
-def test_a_look_whose_outcome_is_unknown_acknowledges_no_entry(tmp_path: Path) -> None:
+def test_a_look_whose_outcome_is_unknown_stands_for_nothing_that_is_owed(tmp_path: Path) -> None:
     async def scenario() -> Sender:
         sender = Sender()
         journal = GroupCommit(lambda: RefusingJournal(tmp_path / "j"), sender)
@@ -293,6 +293,7 @@ def test_a_look_whose_outcome_is_unknown_acknowledges_no_entry(tmp_path: Path) -
         while not sender.refused:
             sender.changed.clear()
             await sender.changed.wait()
+        journal.write(lambda store: store.set_fact("owed", b"kept"))
         await send(journal, sender, "kept")
         while not sender.done:
             sender.changed.clear()
@@ -302,5 +303,6 @@ def test_a_look_whose_outcome_is_unknown_acknowledges_no_entry(tmp_path: Path) -
 
     sender = asyncio.run(scenario())
     store = SqliteJournal(tmp_path / "j", read_only=True)
+    assert store.fact("owed") == b"kept"
     assert [(one.seq, one.body.decode()) for one in store.events(0)] == sender.done
     store.close()
