@@ -24,6 +24,7 @@ from everstep_controller.metrics.collector import (
     standby_metrics,
 )
 from everstep_controller.metrics.evidence_ages import EvidenceAges
+from everstep_controller.metrics.role_metrics import role_metrics
 from everstep_controller.metrics.snapshot_metrics import snapshot_metrics
 from everstep_controller.metrics.synchrony_metrics import synchrony_metrics
 from everstep_controller.metrics.webhook_metrics import webhook_metrics
@@ -64,6 +65,7 @@ def of_controller() -> list[Series]:
         *standby_metrics(()),
         *webhook_metrics(()),
         *synchrony_metrics(None),
+        *role_metrics(is_active=True),
         *EvidenceAges().metric(),
     )
     return sorted(

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -30,11 +31,19 @@ from everstep_controller.core.events import (
     SettingsApplied,
 )
 from everstep_controller.journal.group_commit import JournalFull
-from everstep_controller.journal.port import JournalLostError, JournalWentBackError
+from everstep_controller.journal.port import (
+    JournalAccessError,
+    JournalLostError,
+    JournalReader,
+    JournalWentBackError,
+)
 from everstep_controller.runtime.runtime import Journaling, Runtime
+from everstep_controller.standby.told import ControllerTold, controller_told
 from everstep_controller.webhooks.webhooks import Webhooks
 
 _STOP_S = 2.0
+# A standby is woken at once, and takes a few milliseconds.
+_SUCCEEDED_S, _LOOK_S = 2.0, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,12 @@ def open_parts(config: ControllerConfig, options: Options) -> ControllerParts:
     return ControllerParts(
         base, acting, fleet, watches, webhooks, enrolment, serving, upkeep, handing_over
     )
+
+
+def _is_writer(journal: JournalReader, but: ControllerTold) -> bool:
+    """Return whether another controller than one writes a journal."""
+    writing = [controller_told(one.told) for one in journal.controllers() if one.is_writer]
+    return any((one.host, one.pid) != (but.host, but.pid) for one in writing)
 
 
 class Controller:
@@ -183,16 +198,40 @@ class Controller:
         await parts.webhooks.stop()
         await self._pages.stop()
         parts.upkeep.keep_clock()
-        parts.fleet.streams.stop(successor)
-        await parts.enrolment.stop()
-        await parts.serving.stop(_STOP_S)
-        targets.timers.stop()
+        if successor:
+            # Agents that were sent off before would ask a controller that stands by, and wait.
+            await self._write_down()
+            await self._until_succeeded()
+            await self._leave(successor)
+        else:
+            await self._leave()
+            await self._write_down()
+        await parts.base.reads.close()
+        parts.base.history.close()
+
+    async def _leave(self, successor: str = "") -> None:
+        """End the streams, and serve no more."""
+        self.parts.fleet.streams.stop(successor)
+        await self.parts.enrolment.stop()
+        await self.parts.serving.stop(_STOP_S)
+
+    async def _write_down(self) -> None:
+        """Write all that is known, and a snapshot for the next start."""
+        parts = self.parts
+        parts.acting.targets.timers.stop()
         parts.fleet.intake.flush_all()
         await parts.upkeep.housekeeping.write_history_whole()
         await parts.upkeep.housekeeping.snapshot()
-        await parts.base.reads.close()
-        parts.base.history.close()
         await parts.base.journal.stop()
+
+    async def _until_succeeded(self) -> None:
+        """Give the journal back, and wait a moment for another controller to have it."""
+        base, own = self.parts.base, told_of(self._config)
+        await asyncio.to_thread(base.give_back)
+        with suppress(TimeoutError, JournalAccessError):
+            async with asyncio.timeout(_SUCCEEDED_S):
+                while not await base.reads.ask(lambda journal: _is_writer(journal, own)):  # noqa: ASYNC110
+                    await asyncio.sleep(_LOOK_S)
 
     async def _give_up(self) -> None:
         """End a start that cannot write to the journal."""

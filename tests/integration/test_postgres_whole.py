@@ -28,6 +28,7 @@ from integration.journals import postgres_backend
 pytestmark = pytest.mark.timeout(180)
 
 RECORDS = 300
+_AT_A_TIME = 30
 
 
 @pytest.fixture
@@ -125,16 +126,26 @@ async def send_into_an_outage(port: int, server: PostgresServer) -> int:
     async with agent_stream(port, "node-1") as agent:
         reached = (await agent.hello()).acknowledged
 
+        # Few at a time: each is a finding that stays open, and all of them are looked at for each.
+        room = asyncio.Semaphore(_AT_A_TIME)
+
         async def send() -> None:
             for sequence in itertools.count(reached + 1):
+                await room.acquire()
                 await agent.finding(sequence)
+
+        async def acknowledged(before: int) -> int:
+            now = (await agent.wait_for("ack")).ack.sequence
+            for _ in range(now - before):
+                room.release()
+            return now
 
         task = asyncio.create_task(send())
         try:
-            reached = (await agent.wait_for("ack")).ack.sequence
+            reached = await acknowledged(reached)
             await asyncio.to_thread(server.kill)
             while True:
-                reached = (await agent.wait_for("ack")).ack.sequence
+                reached = await acknowledged(reached)
         except (EOFError, grpc.aio.AioRpcError):
             return reached
         finally:

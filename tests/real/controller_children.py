@@ -16,7 +16,7 @@ from everstep_common.hangs.node_reports import NodeTold
 from everstep_common.hangs.reports.rank_report import ProcessFacts, ProcessState, RankHangReport
 from everstep_controller.api.fleet.servicer import StreamHandler
 from everstep_controller.doors import door
-from everstep_controller.doors.doors import Doors
+from everstep_controller.doors.doors import Doors, services_socket
 from everstep_controller.doors.messages import DoorSettings
 from everstep_controller.inspection import judge
 from everstep_controller.inspection.collective_judgement import LookedAt, judge_collectives
@@ -37,11 +37,10 @@ async def _judge(folder: Path) -> None:
 
 async def _door(folder: Path) -> None:
     """Have a process accept a connection, and take its word on a call that nobody forwards."""
-    services = folder / "services" / "socket"
-    services.parent.mkdir()
-    settings = DoorSettings(
-        listen="127.0.0.1:0", services=str(services), secret_file=str(folder / "secret")
-    )
+    del folder  # everybody may write there, and a secret is kept nowhere such
+    services = services_socket()
+    secret = services.parent / "secret"
+    settings = DoorSettings(listen="127.0.0.1:0", services=str(services), secret_file=str(secret))
     doors = Doors(1, settings, cast("StreamHandler", None))
     port = doors.reserve()
     await doors.start()

@@ -72,6 +72,8 @@ class Foundation:
     unrecorded: Sequence[TakenEvent]
     # How far each outbox was taken.
     marks: dict[str, int]
+    # Lets another controller have the journal, once nothing is written any more.
+    give_back: Callable[[], None]
 
     def state(self) -> State:
         """Return the core's state: read it, never change it."""
@@ -105,6 +107,7 @@ def open_foundation(config: ControllerConfig, options: Options) -> Foundation:
         away=timeline.time_away(history),
         unrecorded=[taken for taken in replayed if taken.seq > recorded],
         marks=_marks(history, replayed),
+        give_back=backend.give_back,
     )
 
 

@@ -118,6 +118,7 @@ class _Maker:
             away=None,
             unrecorded=(),
             marks={},
+            give_back=lambda: None,
         )
 
     def publish(self, news: JournalNews) -> None:

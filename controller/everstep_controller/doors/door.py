@@ -27,6 +27,7 @@ from everstep_controller.doors.messages import (
     encode,
     shown_of,
 )
+from everstep_proto.local.ownership import UntrustedError
 from everstep_proto.tls import TlsSettings
 
 Context = grpc.aio.ServicerContext[bytes, bytes]
@@ -187,7 +188,7 @@ def main() -> int:
     link = socket.socket(fileno=int(sys.argv[2]))
     try:
         asyncio.run(_serve(settings, link))
-    except ListenError as error:
+    except (ListenError, UntrustedError) as error:
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -406,6 +406,13 @@ class JournalBackend(Protocol):
         """
         ...
 
+    def give_back(self) -> None:
+        """Let another controller have it before ``lock`` or ``standing_by`` ends, without a writer.
+
+        Nothing where only one process can ever have it open.
+        """
+        ...
+
     def tell(self, told: str) -> None:
         """Have others learn what this controller tells of itself, from the next lock on."""
         ...

@@ -249,6 +249,11 @@ class PostgresBackend:
         """See JournalBackend."""
         self._told = told
 
+    def give_back(self) -> None:
+        """See JournalBackend."""
+        if self._session is not None:
+            self._let_go(self._session)
+
     def _hold(self, session: LeaseSession) -> None:
         self._session = session
         self._beat()

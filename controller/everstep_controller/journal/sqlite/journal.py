@@ -203,6 +203,9 @@ class SqliteBackend:
             "database of PostgreSQL as journal (docs/postgresql.md), or remove role"
         )
 
+    def give_back(self) -> None:
+        """See JournalBackend: the lock ends with its process."""
+
     def tell(self, told: str) -> None:
         """See JournalBackend: nobody else has the file open."""
 
