@@ -75,8 +75,9 @@ class ChangeDamper:
         return self.held_since_ns > 0 and now_ns >= self.due_at_ns
 
     def is_recent(self, now_ns: int) -> bool:
-        """Return whether recent reports still count."""
-        return self.is_busy(now_ns) or now_ns - self.told_ns[-1] <= WITHIN_NS
+        """Return whether recent reports still count; where none was made, none does."""
+        told = bool(self.told_ns) and now_ns - self.told_ns[-1] <= WITHIN_NS
+        return told or self.is_busy(now_ns)
 
     @property
     def due_at_ns(self) -> int:

@@ -147,3 +147,12 @@ def test_whatever_comes_and_goes_rows_are_few_and_the_last_word_arrives(seed: in
         collector.tick(now_ns)
     assert collector.states() == {name: bad for name, bad in states.items() if bad}
     assert collector.most_a_minute() <= _ROWS_A_MINUTE * len(components)
+
+
+def test_what_was_not_taken_and_is_never_sent_again_is_forgotten() -> None:
+    collector = Collector()
+    event = found(1, Severity.INFO)
+    collector.tell(event, 0)
+    collector.rows.not_taken(event)
+    collector.tick(2 * _MINUTE_NS)
+    assert collector.rows.nodes() == []
