@@ -7,12 +7,16 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from fakes.waits import wait_until
 from integration.real_fleet import JOB, TRAINING, RealFleet, running_fleet
 from real.browsers import CHROMIUM, SIZES, Visit, browser, visit
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
 
 pytest.importorskip("playwright.sync_api")
 pytest.importorskip("axe_playwright_python")
@@ -39,6 +43,12 @@ class _Stage:
         """Return a path of each kind of page."""
         incident = self.fleet.ledger(JOB).incidents[0].incident
         return ["", f"job/{JOB}", f"incident/{incident}", "node/node-1", "node/nobody"]
+
+
+def _draws(page: "Page") -> bool:
+    """Load a page again; return whether it has curves to draw."""
+    page.reload()
+    return page.locator("main").get_by_text("No samples of this node").count() == 0
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +94,8 @@ def test_somebody_looks_at_the_fleet_a_job_its_incident_and_a_node(stage: _Stage
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="node-3", exact=True).wait_for()
     assert "a test" in page.locator("main").inner_text()
+    # A node has no curves before its agent has told samples for some seconds.
+    wait_until(lambda: _draws(page))
     page.locator("canvas").first.wait_for()
     grafana = page.get_by_role("link", name="Grafana").get_attribute("href")
     assert grafana == "https://grafana.example/d/everstep-node?var-node=node-3"
