@@ -411,6 +411,7 @@ def _controller() -> Iterator[CallSite]:
     )
     yield from _kubernetes()
     yield from _enrolment()
+    yield from _several_processes()
     yield CallSite(_C, "%s", _X, "it cannot start: the unit is shown as failed")
     yield CallSite(_C, "%s; this process ends, and the next one goes on", _N, "the core is broken")
     yield CallSite(
@@ -492,6 +493,22 @@ def _enrolment() -> Iterator[CallSite]:
         *(f"{c}own_certificate", "%s: the controller's certificate was not renewed: %s", _N),
         "its files are the controller's own",
     )
+
+
+def _several_processes() -> Iterator[CallSite]:
+    """Yield those of controllers that stand by, and of processes that accept streams."""
+    c, file, none = f"{_C}.", "the field's controller has its journal in a file", "it has no doors"
+    yield CallSite(
+        f"{c}standby.standby",
+        "%s is gone: no sign of it for %.1f s, and the database answers; this standby takes over",
+        *(_N, file),
+    )
+    yield CallSite(f"{c}standby.standby", "this standby cannot follow: %s; it asks again", _N, file)
+    yield CallSite(f"{c}doors.doors", "%s", _N, none)
+    yield CallSite(
+        f"{c}doors.doors", "a process that accepts agents ended (%d), and is started anew", _N, none
+    )
+    yield CallSite(f"{c}doors.link", "a door is not understood and is started anew: %s", _N, none)
 
 
 def _kubernetes() -> Iterator[CallSite]:
