@@ -201,13 +201,20 @@ class Controller:
         if successor:
             # Agents that were sent off before would ask a controller that stands by, and wait.
             await self._write_down()
+            await parts.base.journal.stop()
             await self._until_succeeded()
             await self._leave(successor)
+            await self._close_readers()
         else:
             await self._leave()
             await self._write_down()
-        await parts.base.reads.close()
-        parts.base.history.close()
+            # The writer is the last: of a file it then leaves no log beside it.
+            await self._close_readers()
+            await parts.base.journal.stop()
+
+    async def _close_readers(self) -> None:
+        await self.parts.base.reads.close()
+        self.parts.base.history.close()
 
     async def _leave(self, successor: str = "") -> None:
         """End the streams, and serve no more."""
@@ -222,7 +229,6 @@ class Controller:
         parts.fleet.intake.flush_all()
         await parts.upkeep.housekeeping.write_history_whole()
         await parts.upkeep.housekeeping.snapshot()
-        await parts.base.journal.stop()
 
     async def _until_succeeded(self) -> None:
         """Give the journal back, and wait a moment for another controller to have it."""
