@@ -26,6 +26,9 @@ from everstep_proto.tls import IdentityError, peer_identity
 logger = logging.getLogger(__name__)
 
 
+_BROKEN = "the controller failed at this stream; its log says how"
+
+
 class DoorLink(asyncio.Protocol):
     """One door; what its agents say goes to a StreamHandler in the order in which it comes."""
 
@@ -126,6 +129,8 @@ class _Stream:
         """Take a message of the agent."""
         if not self._first.done():
             self._first.set_result(body)
+            # As gRPC's flow control does without doors: no more before its Hello is answered.
+            self._link.tell(ToDoor.HOLD, self._number)
         elif self._session is None or self._waiting or self._draining:
             self._waiting.append(body)
         else:
@@ -138,6 +143,9 @@ class _Stream:
             handle_bytes(self._handler, session, body)
         except StreamEnd as end:
             session.end(end.code, end.sentence)
+        except Exception:  # It ends this stream, and not all of the door.
+            logger.exception("a message of %s could not be handled", session.node)
+            session.end(grpc.StatusCode.INTERNAL, _BROKEN)
 
     def _hold(self, session: Session) -> None:
         """Have the door read no more of this stream until the journal has room."""
@@ -162,9 +170,9 @@ class _Stream:
             await self._run(opened)
         except (WireError, StreamEnd) as error:
             ended = end_of(error)
-        if ended is None:
-            return
-        code, sentence, told = ended
+        except Exception:  # Its agent must not wait for ever.
+            logger.exception("a stream broke")
+        code, sentence, told = ended or (grpc.StatusCode.INTERNAL, _BROKEN, ())
         number = code.value[0]
         self._link.tell(ToDoor.END, self._number, encode(EndedStream(number, sentence, list(told))))
         self._link.forget(self._number)
@@ -180,8 +188,7 @@ class _Stream:
         asking = asyncio.create_task(ask_time(self._handler, session), name="clock of a node")
         try:
             self._session = session
-            if self._waiting:
-                self._hold(session)
+            self._hold(session)
             while True:
                 for message in await session.next_messages():
                     self._link.tell(ToDoor.SEND, self._number, message.SerializeToString())

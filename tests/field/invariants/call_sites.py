@@ -508,6 +508,8 @@ def _several_processes() -> Iterator[CallSite]:
     yield CallSite(
         f"{c}doors.doors", "a process that accepts agents ended (%d), and is started anew", _N, none
     )
+    yield CallSite(f"{c}doors.link", "a message of %s could not be handled", _N, none)
+    yield CallSite(f"{c}doors.link", "a stream broke", _N, none)
     yield CallSite(f"{c}doors.link", "a door is not understood and is started anew: %s", _N, none)
 
 
