@@ -13,13 +13,24 @@ import grpc
 import psutil
 import pytest
 
+from everstep_controller.api.fleet.sessions import Session
 from everstep_controller.api.server import ListenError
 from everstep_controller.core.dispatch.core import Core
-from everstep_controller.doors.frames import BadFrameError, FrameBuffer, frame
+from everstep_controller.doors.frames import (
+    BadFrameError,
+    FrameBuffer,
+    FromDoor,
+    ToDoor,
+    frame,
+)
+from everstep_controller.doors.link import DoorLink
+from everstep_controller.doors.messages import OpenedStream, decode_ended, encode
 from everstep_controller.service import Controller, Options
-from everstep_proto.generated import admin_pb2
+from everstep_controller.telemetry.clock_map import ClockMap
+from everstep_proto.generated import admin_pb2, fleet_pb2
 from everstep_proto.generated.admin_pb2_grpc import AdminStub
-from everstep_proto.tls import TlsSettings, aio_channel
+from everstep_proto.record_codec import WireError
+from everstep_proto.tls import Identity, TlsSettings, aio_channel
 from fakes.agent_stream import agent_stream
 from fakes.authority import Authority
 from fakes.controllers import config
@@ -182,3 +193,67 @@ def test_frames_come_whole_out_of_whatever_pieces_they_come_in() -> None:
 def test_a_frame_that_is_none_is_refused() -> None:
     with pytest.raises(BadFrameError):
         list(FrameBuffer().add(b"\xff" * 9))
+
+
+class _Transport(asyncio.Transport):
+    """One end of a link, which keeps what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told: list[tuple[int, int, bytes]] = []
+        self.closed = False
+        self._frames = FrameBuffer()
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.told += self._frames.add(bytes(data))
+
+    def is_closing(self) -> bool:
+        return self.closed
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class _Breaking:
+    """A handler that fails at every message."""
+
+    async def open(self, hello: fleet_pb2.Hello, identity: Identity, address: str) -> Session:
+        del identity, address
+        return Session(hello.node, "box", ClockMap())
+
+    def close(self, session: Session) -> None:
+        """Nothing is left."""
+
+    def handle_message(self, session: Session, message: fleet_pb2.AgentMessage) -> None:
+        raise ZeroDivisionError
+
+    def reject_bytes(self, session: Session, error: WireError) -> None:
+        raise ZeroDivisionError
+
+    def busy(self, session: Session) -> bool:
+        del session
+        return False
+
+    def ask_time(self, session: Session) -> None:
+        """It asks nobody."""
+
+
+def test_a_message_that_breaks_its_handler_ends_its_stream_and_not_the_door() -> None:
+    async def scenario() -> _Transport:
+        transport = _Transport()
+        link = DoorLink(_Breaking(), lambda: None)
+        link.connection_made(transport)
+        hello = fleet_pb2.AgentMessage(hello=fleet_pb2.Hello(node="node-1"))
+        opened = encode(OpenedStream("unix:", {}))
+        link.data_received(frame(FromDoor.OPENED, 1, opened))
+        link.data_received(frame(FromDoor.MESSAGE, 1, hello.SerializeToString()))
+        await eventually(lambda: any(kind == ToDoor.GO_ON for kind, _, _ in transport.told))
+        link.data_received(frame(FromDoor.MESSAGE, 1, b""))
+        await eventually(lambda: any(kind == ToDoor.END for kind, _, _ in transport.told))
+        return transport
+
+    transport = asyncio.run(scenario())
+    assert transport.told[0][0] == ToDoor.HOLD
+    ended = decode_ended(transport.told[-1][2])
+    assert ended.code == grpc.StatusCode.INTERNAL.value[0]
+    assert not transport.closed
